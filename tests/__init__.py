@@ -1,0 +1,1 @@
+"""The tests. A folder per scope; `tests.support` holds what they share."""
