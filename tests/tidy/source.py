@@ -57,6 +57,13 @@ def modules() -> tuple[Module, ...]:
     return tuple(found)
 
 
+def generated(relative: Path) -> bool:
+    """Whether a tool made this file: environments, caches, builds."""
+    parts = set(relative.parts)
+    hidden = {part for part in parts if part.startswith(".")} - {".ci", ".gitignore"}
+    return bool(hidden or parts & {"__pycache__", "build", "dist"})
+
+
 @cache
 def text_files() -> tuple[Path, ...]:
     """Every text file of the project: what git tracks and, in a working tree, would track."""
@@ -69,8 +76,7 @@ def text_files() -> tuple[Path, ...]:
     if listing.returncode == 0:
         names = sorted({ROOT / name for name in listing.stdout.decode().split("\0") if name})
     else:  # an unpacked source archive has no git
-        hidden = {".venv", "__pycache__", "build", "dist"}
-        names = [path for path in sorted(ROOT.rglob("*")) if not hidden & set(path.parts)]
+        names = [path for path in sorted(ROOT.rglob("*")) if not generated(path.relative_to(ROOT))]
     return tuple(
         path
         for path in names
