@@ -36,14 +36,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # Modules of the standard library that would let the world into the core.
 BANNED_IN_CORE = {
     "time": "take `now` as an argument",
-    "datetime": "take `now` as an argument",
     "asyncio": "decide here, wait in a driver",
     "threading": "decide here, lock in a driver",
     "random": "take the choice as an input",
     "secrets": "take the value as an input",
     "uuid": "take the id as an input",
     "os": "let a driver ask the system and tell the core",
-    "pathlib": "normalise paths as strings",
     "logging": "return an event; telemetry reads events",
     "socket": "let a driver talk",
     "subprocess": "let a worker start processes",
@@ -54,6 +52,14 @@ BANNED_IN_CORE = {
     "tempfile": "let a driver touch files",
     "shutil": "let a driver touch files",
 }
+
+# Doors to the world in modules whose other names are plain values (dates, pure paths).
+BANNED_NAMES_IN_CORE = {
+    "pathlib": "import PurePath or PurePosixPath by name; Path can touch files",
+    "pathlib.Path": "PurePath and PurePosixPath do no I/O",
+    "pathlib.PosixPath": "PurePath and PurePosixPath do no I/O",
+}
+BANNED_METHODS_IN_CORE = {"now", "utcnow", "today"}
 
 # Heavy modules and the only layer that may import them.
 ONLY_IN = {"typer": "cli", "rich": "cli"}
@@ -85,17 +91,18 @@ def core_breaks(module: Module) -> list[str]:
         top = name.split(".")[0]
         if top in BANNED_IN_CORE:
             problems.append(f"{module.where}:{line}: imports {top}: {BANNED_IN_CORE[top]}")
+        elif name in BANNED_NAMES_IN_CORE:
+            problems.append(f"{module.where}:{line}: imports {name}: {BANNED_NAMES_IN_CORE[name]}")
         elif top != "endstop" and top not in sys.stdlib_module_names:
             problems.append(f"{module.where}:{line}: imports {top}: core is standard library only")
     for node in ast.walk(module.tree):
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
             problems.append(f"{module.where}:{node.lineno}: waits: the core never does")
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in {"open", "print", "input", "__import__"}
-        ):
-            problems.append(f"{module.where}:{node.lineno}: calls {node.func.id}(): no I/O in core")
+        match node:
+            case ast.Call(func=ast.Name(id="open" | "print" | "input" | "__import__" as called)):
+                problems.append(f"{module.where}:{node.lineno}: calls {called}(): no I/O in core")
+            case ast.Call(func=ast.Attribute(attr=called)) if called in BANNED_METHODS_IN_CORE:
+                problems.append(f"{module.where}:{node.lineno}: calls {called}(): no clock in core")
     return problems
 
 
@@ -184,6 +191,14 @@ def test_an_impure_core_is_seen_in_every_form() -> None:
         "import pydantic",
         "async def f(): pass",
         "def f(): open('x')",
+        "from pathlib import Path",
+        "import pathlib",
+        "from datetime import datetime\ndatetime.now()",
     ]:
         assert core_breaks(parsed("core/planted.py", form)), f"not seen: {form}"
-    assert not core_breaks(parsed("core/planted.py", "from endstop.core.terms import Phase"))
+    for form in [
+        "from endstop.core.terms import Phase",
+        "from datetime import timedelta",
+        "from pathlib import PurePath",
+    ]:
+        assert not core_breaks(parsed("core/planted.py", form)), f"wrongly seen: {form}"
