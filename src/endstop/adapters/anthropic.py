@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from endstop.adapters.ledger import Found, Ledger, Slot, changed
 from endstop.adapters.parts import (
+    ANY_SIZE,
     Message,
     Observed,
     Parsed,
@@ -25,6 +27,7 @@ from endstop.adapters.parts import (
     text_of,
     unique_ids,
 )
+from endstop.core.payload import ARGUMENTS_LIMIT
 from endstop.core.text import scrub
 
 CUT = frozenset({"max_tokens", "model_context_window_exceeded", "refusal"})
@@ -96,7 +99,7 @@ def _refused(block: Mapping[str, Any]) -> bool:
             return False
 
 
-def stored_call(block: Mapping[str, Any], made_id: str) -> Message:
+def stored_call(block: Mapping[str, Any], made_id: str, limit: int = ARGUMENTS_LIMIT) -> Message:
     """A call as it may be sent back, under `made_id`."""
     extra = {
         key: clean(value, f"content.{key}")
@@ -107,7 +110,7 @@ def stored_call(block: Mapping[str, Any], made_id: str) -> Message:
         "type": "tool_use",
         "id": made_id,
         "name": stored_name(block.get("name")),
-        "input": stored_object(block.get("input")),
+        "input": stored_object(block.get("input"), limit),
         **extra,
     }
 
@@ -126,3 +129,122 @@ def result(made_id: str, text: str, is_error: bool) -> Message:
     if is_error:
         block["is_error"] = True
     return block
+
+
+def mend(messages: list[Message], ledger: Ledger) -> list[Message]:
+    """A transcript in which the message after one with calls begins with all their results."""
+    opened: dict[int, list[Slot]] = {}
+    used: set[str] = set()
+    for index, message in enumerate(messages):
+        blocks = _blocks(message)
+        calls = [block for block in blocks if _calls(message) and is_call(block)]
+        if calls:
+            opened[index] = _opened(index, calls, used, ledger)
+        for number, block in enumerate(blocks):
+            if block.get("type") == "tool_result":
+                key = text_of(block.get("tool_use_id"))
+                ledger.take(Found(place=(index, number), key=key, body=block))
+    ledger.close()
+    mended: list[Message] = []
+    for index, message in enumerate(messages):
+        before = opened.get(index - 1)
+        if before is not None and message.get("role") == "user":
+            mended.append(_answered(index, message, before, ledger))
+        else:
+            if before is not None:
+                mended.append(_answered(index, {"role": "user", "content": []}, before, ledger))
+            mended += _kept(index, message, opened.get(index), mended, ledger)
+    last = opened.get(len(messages) - 1)
+    if last is not None:
+        mended.append(_answered(len(messages), {"role": "user", "content": []}, last, ledger))
+    return mended
+
+
+def _blocks(message: Message) -> list[Message]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return []
+    return [block if isinstance(block, dict) else {} for block in content]
+
+
+def _calls(message: Message) -> bool:
+    return message.get("role") == "assistant"
+
+
+def _opened(index: int, calls: list[Message], used: set[str], ledger: Ledger) -> list[Slot]:
+    # The provider wants the ids of a whole conversation to be unique.
+    ids = unique_ids([text_of(block.get("id")) for block in calls], used)
+    used.update(ids)
+    wanted = [
+        Wanted(
+            call=read_call(
+                text_of(block.get("id")), block.get("name"), block.get("input"), None, ANY_SIZE
+            ),
+            id=made_id,
+            kind="tool_use",
+        )
+        for block, made_id in zip(calls, ids, strict=True)
+    ]
+    return ledger.open(index, wanted)
+
+
+def _without_results(message: Message) -> list[Any]:
+    content = message["content"]
+    return [b for b in content if mapping_of(b).get("type") != "tool_result"]
+
+
+def _answered(index: int, message: Message, slots: list[Slot], ledger: Ledger) -> Message:
+    """The user message at `index`, beginning with the results of the calls before it."""
+    ledger.note_moves(index - 1, slots, (index, 0), (0, 1))
+    results = [_mended_result(index - 1, slot, ledger) for slot in slots]
+    content = message.get("content")
+    if isinstance(content, list):
+        rest = _without_results(message)
+    else:
+        rest = [{"type": "text", "text": content}] if text_of(content).strip() else []
+    return changed(message, content=[*results, *rest])
+
+
+def _kept(
+    index: int, message: Message, slots: list[Slot] | None, before: list[Message], ledger: Ledger
+) -> list[Message]:
+    """A message without results of its own: what else it says stays."""
+    if not any(block.get("type") == "tool_result" for block in _blocks(message)):
+        return [_mended_calls(index, message, slots, ledger) if slots else message]
+    rest = _without_results(message)
+    if rest:
+        kept = {**message, "content": rest}
+        return [_mended_calls(index, kept, slots, ledger) if slots else kept]
+    # Roles have to alternate, and a user has to speak first: the place may not stay empty.
+    if message.get("role") == "user" and (not before or before[-1].get("role") == "assistant"):
+        return [{**message, "content": [{"type": "text", "text": ledger.removed}]}]
+    return []
+
+
+def _mended_calls(index: int, message: Message, slots: list[Slot], ledger: Ledger) -> Message:
+    remaining = iter(slots)
+    content: list[Any] = []
+    for block in message["content"]:
+        if is_call(mapping_of(block)):
+            block = _mended_call(index, block, next(remaining), ledger)
+        content.append(block)
+    return changed(message, content=content)
+
+
+def _mended_call(index: int, block: Message, slot: Slot, ledger: Ledger) -> Message:
+    name, raw = block.get("name"), block.get("input")
+    good = stored_name(name) == name and stored_object(raw, ANY_SIZE) == raw
+    if not good:
+        ledger.note(index, f"half-formed call {slot.wanted.id!r} stored in a valid form")
+    if good and block.get("id") == slot.wanted.id:
+        return block
+    return stored_call(block, slot.wanted.id, ANY_SIZE)
+
+
+def _mended_result(index: int, slot: Slot, ledger: Ledger) -> Message:
+    if slot.found is None:
+        return result(slot.wanted.id, ledger.closing(index, slot), is_error=True)
+    mended = changed(slot.found.body, tool_use_id=slot.wanted.id)
+    if mended is not slot.found.body:
+        ledger.note(slot.found.place[0], f"result addressed to call {slot.wanted.id!r}")
+    return mended

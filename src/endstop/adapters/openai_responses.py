@@ -8,9 +8,12 @@ itself (searches, its code interpreter) stays in the list and is not ours. No SD
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from endstop.adapters.ledger import Found, Ledger, Slot, changed
 from endstop.adapters.parts import (
+    ANY_SIZE,
     Message,
     Observed,
     Parsed,
@@ -25,6 +28,7 @@ from endstop.adapters.parts import (
     text_of,
     unique_ids,
 )
+from endstop.core.payload import ARGUMENTS_LIMIT
 from endstop.core.text import scrub
 
 OUTPUT_OF = {
@@ -32,6 +36,9 @@ OUTPUT_OF = {
     "custom_tool_call": "custom_tool_call_output",
 }
 """The type of call, and the type of the item that answers it."""
+
+OUTPUTS = frozenset(OUTPUT_OF.values())
+"""The types of the items that answer calls."""
 
 _NOT_WHOLE = frozenset({"incomplete", "failed", "cancelled", "in_progress", "queued"})
 _ITEM_NOT_WHOLE = frozenset({"incomplete", "in_progress"})
@@ -132,7 +139,7 @@ def _stored(items: list[Mapping[str, Any]], ids: list[str]) -> list[Message]:
     return stored
 
 
-def stored_call(item: Mapping[str, Any], made_id: str) -> Message:
+def stored_call(item: Mapping[str, Any], made_id: str, limit: int = ARGUMENTS_LIMIT) -> Message:
     """A call as it may be sent back, under `made_id`."""
     made: Message = {
         key: clean(value, f"output.{key}")
@@ -146,7 +153,7 @@ def stored_call(item: Mapping[str, Any], made_id: str) -> Message:
     if item["type"] == "custom_tool_call":
         made["input"] = text_of(item.get("input"))
     else:
-        made["arguments"] = stored_text(item.get("arguments"))
+        made["arguments"] = stored_text(item.get("arguments"), limit)
     return made
 
 
@@ -158,3 +165,111 @@ def answer(wanted: tuple[Wanted, ...], observed: list[Observed]) -> list[Message
 def result(one: Wanted, text: str) -> Message:
     """The item that answers one call."""
     return {"type": OUTPUT_OF[one.kind], "call_id": one.id, "output": scrub(text)}
+
+
+def mend(items: list[Message], ledger: Ledger) -> list[Message]:
+    """A list of items in which each run of calls is followed by its outputs, in order."""
+    runs: dict[int, _Run] = {}
+    run: _Run | None = None
+    used: set[str] = set()
+    for index, item in enumerate(items):
+        kind = item.get("type")
+        if kind in OUTPUT_OF:
+            run = run or _Run()
+            run.calls.append(index)
+            run.end = index
+            runs[index] = run
+        elif kind in OUTPUTS or _is_told(item):
+            run = None
+        elif run is not None:
+            run.end = index
+    for index, item in enumerate(items):
+        if index in runs and runs[index].calls[-1] == index:
+            runs[index].slots = _opened(index, [items[n] for n in runs[index].calls], used, ledger)
+        elif item.get("type") in OUTPUTS:
+            key = text_of(item.get("call_id"))
+            ledger.take(Found(place=(index, 0), key=key, body=item))
+    ledger.close()
+    return _written(items, runs, ledger)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Calls that one reply made: where they stand, and where the reply ends."""
+
+    calls: list[int] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
+    end: int = -1
+
+
+def _is_told(item: Message) -> bool:
+    # What the model was told, as opposed to what it said: it ends a reply.
+    kind = text_of(item.get("type"))
+    told = item.get("role") in ("user", "system", "developer")
+    return told or kind.endswith(("_output", "_response"))
+
+
+def _opened(index: int, calls: list[Message], used: set[str], ledger: Ledger) -> list[Slot]:
+    ids = unique_ids([call_id(item) for item in calls], used)
+    used.update(ids)
+    wanted = [
+        Wanted(
+            call=read_call(call_id(item), item.get("name"), raw_arguments(item), None, ANY_SIZE),
+            id=made_id,
+            kind=item["type"],
+        )
+        for item, made_id in zip(calls, ids, strict=True)
+    ]
+    return ledger.open(index, wanted)
+
+
+def _written(items: list[Message], runs: dict[int, _Run], ledger: Ledger) -> list[Message]:
+    outputs_after: dict[int, _Run] = {}
+    for run in runs.values():
+        complete = all(slot.found is not None for slot in run.slots)
+        first = run.calls[0]
+        # Outputs may stand behind everything that the reply said; if they have to be moved or
+        # made, they go directly behind the calls.
+        places = [slot.found.place[0] for slot in run.slots if slot.found is not None]
+        right = list(range(run.end + 1, run.end + 1 + len(places)))
+        if complete and places == right:
+            outputs_after[run.end] = run
+        else:
+            outputs_after[run.calls[-1]] = run
+            ledger.note_moves(first, run.slots, (run.calls[-1] + 1, 0), (1, 0))
+    mended: list[Message] = []
+    for index, item in enumerate(items):
+        if index in runs:
+            run = runs[index]
+            slot = run.slots[run.calls.index(index)]
+            mended.append(_mended_call(index, item, slot, ledger))
+        elif item.get("type") not in OUTPUTS:
+            mended.append(item)
+        if index in outputs_after:
+            slots = outputs_after[index].slots
+            mended += [_mended_result(index, slot, ledger) for slot in slots]
+    return mended
+
+
+def _mended_call(index: int, item: Message, slot: Slot, ledger: Ledger) -> Message:
+    name, raw = item.get("name"), item.get("arguments")
+    good = stored_name(name) == name
+    if item["type"] == "function_call":
+        good = good and stored_text(raw, ANY_SIZE) == raw
+    if not good:
+        ledger.note(index, f"half-formed call {slot.wanted.id!r} stored in a valid form")
+    if good and item.get("call_id") == slot.wanted.id:
+        return item
+    if item.get("call_id") != slot.wanted.id and slot.wanted.id == slot.wanted.call.model_id:
+        ledger.note(index, f"call got its missing call_id {slot.wanted.id!r}")
+    return stored_call(item, slot.wanted.id, ANY_SIZE)
+
+
+def _mended_result(index: int, slot: Slot, ledger: Ledger) -> Message:
+    if slot.found is None:
+        return result(slot.wanted, ledger.closing(index, slot))
+    kind = OUTPUT_OF[slot.wanted.kind]
+    mended = changed(slot.found.body, type=kind, call_id=slot.wanted.id)
+    if mended is not slot.found.body:
+        ledger.note(slot.found.place[0], f"output addressed to call {slot.wanted.id!r}")
+    return mended

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from endstop.core.payload import (
+    ARGUMENTS_LIMIT,
     RAW_LIMIT,
     PayloadLimits,
     Unserialisable,
@@ -35,7 +36,10 @@ FORMATS = (CHAT, RESPONSES, ANTHROPIC)
 UNREADABLE = "unreadable_arguments"
 """The one key of stored arguments that stand for arguments which could not be read."""
 
-_MESSAGE_LIMITS = PayloadLimits(depth=200, items=2_000_000, chars=200_000_000)
+ANY_SIZE = 200_000_000
+"""Characters of arguments in a transcript: they were accepted once, however large they are."""
+
+_MESSAGE_LIMITS = PayloadLimits(depth=200, items=2_000_000, chars=ANY_SIZE)
 _BAD_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _BAD_IN_DOTTED_NAME = re.compile(r"[^A-Za-z0-9_.:/-]")
 _NAME_LIMIT = 64
@@ -90,10 +94,19 @@ def text_of(value: object) -> str:
     return "" if value is None or isinstance(value, (Mapping, list)) else safe_text(str(value), 200)
 
 
-def read_call(model_id: str, name: object, raw: object, cut: str | None) -> ToolCall:
+def _arguments(raw: object, limit: int) -> tuple[Message | None, str | None]:
+    if raw is None or isinstance(raw, (str, bytes, Mapping)):
+        return read_arguments(raw, limit=limit)
+    # Neither text nor an object: written as JSON, it is refused in the same words as JSON text.
+    return read_arguments(raw_text(raw), limit=limit)
+
+
+def read_call(
+    model_id: str, name: object, raw: object, cut: str | None = None, limit: int = ARGUMENTS_LIMIT
+) -> ToolCall:
     """One call with its arguments read; unusable ones keep what was received, bounded."""
     tool = text_of(name)
-    arguments, problem = read_arguments(raw if _readable(raw) else [raw])  # type: ignore[arg-type]
+    arguments, problem = _arguments(raw, limit)
     if not tool:
         problem = "The call names no tool. Name one of the tools that were offered."
     if cut is not None:
@@ -103,10 +116,6 @@ def read_call(model_id: str, name: object, raw: object, cut: str | None) -> Tool
     return ToolCall(
         model_id=model_id, tool=tool, arguments=None, raw=raw_text(raw), problem=problem
     )
-
-
-def _readable(raw: object) -> bool:
-    return raw is None or isinstance(raw, (str, bytes, Mapping))
 
 
 def cut_off(reason: str) -> str:
@@ -127,27 +136,23 @@ def raw_text(raw: object) -> str:
         return f"(arguments that cannot be shown: {error.problem})"
 
 
-def stored_object(raw: object) -> Message:
+def stored_object(raw: object, limit: int = ARGUMENTS_LIMIT) -> Message:
     """The arguments as an object that every provider takes back; see `UNREADABLE`."""
-    arguments, problem = read_arguments(raw if _readable(raw) else [raw])  # type: ignore[arg-type]
+    arguments, problem = _arguments(raw, limit)
     if problem is None:
         assert arguments is not None, "no problem means arguments"
         return arguments
     return {UNREADABLE: raw_text(raw)}
 
 
-def stored_text(raw: object) -> str:
+def stored_text(raw: object, limit: int = ARGUMENTS_LIMIT) -> str:
     """The arguments as JSON text that every provider takes back; good text stays as it is."""
     if isinstance(raw, str) and raw and not raw.isspace():
-        arguments, problem = read_arguments(raw)
-        if problem is None and raw.strip() != "null" and _is_utf8(raw):
+        arguments, problem = read_arguments(raw, limit=limit)
+        if problem is None and raw.strip() != "null" and scrub(raw) == raw:
             assert arguments is not None, "no problem means arguments"
             return raw
-    return dumps(stored_object(raw))
-
-
-def _is_utf8(text: str) -> bool:
-    return scrub(text) is text
+    return dumps(stored_object(raw, limit))
 
 
 def stored_name(name: object, *, dots: bool = False) -> str:

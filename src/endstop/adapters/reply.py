@@ -21,6 +21,7 @@ from endstop.adapters.parts import (
     Observed,
     Parsed,
     Wanted,
+    clean,
     mapping_of,
     text_of,
 )
@@ -132,6 +133,8 @@ def _parsed(reply: object) -> Mapping[str, Any] | list[Any]:
             body = loads(text.lstrip("\ufeff"))
         except InvalidJson as error:
             raise CallerError(f"The reply is not valid JSON: {error}") from error
+    elif callable(getattr(reply, "model_dump", None)):
+        body = clean(reply, "reply")
     if isinstance(body, (Mapping, list)):
         return body
     raise CallerError(
