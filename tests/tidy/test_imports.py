@@ -17,8 +17,8 @@ LIBRARY = BELOW_SURFACES | {"agents", "adapters", "testing"}
 
 # layer -> the layers that it may import. "endstop" is the package's own __init__, the public names.
 MAY_IMPORT: dict[str, frozenset[str]] = {
-    "core": frozenset({"core"}),
-    "errors": BASE,
+    "core": frozenset({"core", "errors"}),
+    "errors": frozenset(),
     "config": BASE,
     "telemetry": BASE,
     "tools": BASE | {"tools"},

@@ -1,0 +1,241 @@
+"""Decides what inputs about one call mean. Part of `decide.py`; nothing here changes the state.
+
+Every function answers the same question: does this input still concern the call in the phase that
+it is in? If not, nothing follows from it.
+"""
+
+from __future__ import annotations
+
+from endstop.core import events as e
+from endstop.core import gate, settling
+from endstop.core import inputs as i
+from endstop.core.state import CallState, State
+from endstop.core.terms import Commit, Mode, Phase, Reason, StoppedBy, Verdict
+
+
+def hook_began(state: State, said: i.HookBegan, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase is not Phase.PREPARING:
+        return []
+    return [e.HookStarted(run=call.run.id, call=call.id, hook=said.hook, limit_s=said.limit_s)]
+
+
+def prepared(state: State, said: i.Prepared, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase is not Phase.PREPARING:
+        return []
+    if said.approval is None:
+        return [
+            e.CallQueued(
+                run=call.run.id,
+                call=call.id,
+                arguments=said.arguments,
+                claims=said.claims,
+                cost=said.cost,
+            )
+        ]
+    return [
+        e.ApprovalAsked(
+            run=call.run.id,
+            call=call.id,
+            digest=said.approval.digest,
+            prompt=said.approval.prompt,
+            expires_s=said.approval.expires_s,
+            arguments=said.arguments,
+            claims=said.claims,
+            cost=said.cost,
+        )
+    ]
+
+
+def refused(state: State, said: i.Refused, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase not in (Phase.PREPARING, Phase.AWAITING_APPROVAL):
+        return []
+    return [settling.unstarted(call, said.refusal.reason, said.refusal.message)]
+
+
+def answered(state: State, said: i.Answered, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase is not Phase.AWAITING_APPROVAL or call.approval != said.digest:
+        return []
+    run = call.run.id
+    answered = e.ApprovalAnswered(
+        run=run,
+        call=call.id,
+        digest=said.digest,
+        verdict=said.verdict,
+        message=said.message,
+        by=said.by,
+    )
+    match said.verdict:
+        case Verdict.APPROVE:
+            return [answered, e.CallQueued(run=run, call=call.id)]
+        case Verdict.EDIT:
+            assert said.arguments is not None, "an edit carries the new arguments"
+            queued = e.CallQueued(
+                run=run,
+                call=call.id,
+                arguments=said.arguments,
+                claims=said.claims,
+                cost=said.cost,
+            )
+            return [answered, queued]
+        case Verdict.REJECT:
+            return [answered, settling.unstarted(call, Reason.DENIED_BY_HUMAN, said.message)]
+        case Verdict.RESPOND:
+            ending = settling.answered_by_human(call, said.message)
+            return [answered, ending]
+
+
+def claimed(state: State, said: i.Claimed, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase is not Phase.GRANTED or gate.forbidden(call):
+        return []
+    return [e.CallStarted(run=call.run.id, call=call.id)]
+
+
+def start_failed(state: State, said: i.StartFailed, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase is not Phase.GRANTED:
+        return []
+    return [settling.unstarted(call, Reason.START_FAILED, said.message)]
+
+
+def body_ended(state: State, said: i.BodyEnded, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or not call.alive:
+        return []
+    if call.phase is Phase.SETTLED:
+        return [
+            e.LateEnd(
+                run=call.run.id,
+                call=call.id,
+                how=said.how,
+                error=said.error,
+                survivors=said.survivors,
+            )
+        ]
+    ending = settling.body_end(call, said, now)
+    return [
+        ending,
+        *settling.stop_children(call, Mode.INTERRUPT, now),
+        *_siblings(call, ending, now),
+    ]
+
+
+def _siblings(call: CallState, ending: e.CallSettled, now: float) -> list[e.Event]:
+    """In a batch that asked for it, one failure cancels the others (law 14 isolated-siblings)."""
+    batch = call.batch
+    if not batch.stop_on_failure or ending.outcome not in settling.FAILURES:
+        return []
+    stops = settling.cancel_batch(batch, Reason.SIBLING_FAILED, Mode.INTERRUPT, now)
+    return [event for event in stops if getattr(event, "call", None) != call.id]
+
+
+def progressed(state: State, said: i.Progressed, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase is not Phase.RUNNING:
+        return []
+    return [
+        e.CallProgressed(
+            run=call.run.id, call=call.id, message=said.message, fraction=said.fraction
+        )
+    ]
+
+
+def human_began(state: State, said: i.HumanBegan, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase is not Phase.RUNNING:
+        return []
+    return [e.CallPaused(run=call.run.id, call=call.id, why=said.why)]
+
+
+def human_ended(state: State, said: i.HumanEnded, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase not in (Phase.RUNNING, Phase.STOPPING):
+        return []
+    if call.meter is None or not call.meter.paused:
+        return []
+    return [e.CallResumed(run=call.run.id, call=call.id)]
+
+
+def commit_entered(state: State, said: i.CommitEntered, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase is not Phase.RUNNING or call.commit is Commit.INSIDE:
+        return []
+    return [e.CommitBegan(run=call.run.id, call=call.id)]
+
+
+def commit_left(state: State, said: i.CommitLeft, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase not in (Phase.RUNNING, Phase.STOPPING):
+        return []
+    if call.commit is not Commit.INSIDE:
+        return []
+    found: list[e.Event] = [e.CommitEnded(run=call.run.id, call=call.id, done=said.done)]
+    if call.phase is Phase.STOPPING and call.rung is None:
+        found.append(settling.ask(call))
+    return found
+
+
+def spent(state: State, said: i.Spent, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or not call.started:
+        return []
+    late = call.phase is Phase.SETTLED
+    return [e.CallSpent(run=call.run.id, call=call.id, money=said.money, late=late)]
+
+
+def park_began(state: State, said: i.ParkBegan, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase is not Phase.RUNNING or call.parked:
+        return []
+    return [e.CallParked(run=call.run.id, call=call.id)]
+
+
+def park_ended(state: State, said: i.ParkEnded, now: float) -> list[e.Event]:
+    call = state.calls.get(said.call)
+    if call is None or call.phase not in (Phase.RUNNING, Phase.STOPPING) or not call.parked:
+        return []
+    return [e.UnparkAsked(run=call.run.id, call=call.id)]
+
+
+def due(state: State, call: CallState, now: float) -> list[e.Event]:
+    """What happens to a call whose timer ran out, by the phase that it is in."""
+    match call.phase:
+        case Phase.PREPARING:
+            words = f"{call.hook} did not answer in time"
+            return [settling.unstarted(call, Reason.HOOK_FAILED, words)]
+        case Phase.AWAITING_APPROVAL:
+            return [settling.unstarted(call, Reason.APPROVAL_EXPIRED)]
+        case Phase.QUEUED:
+            return _waited_too_long(state, call, now)
+        case Phase.GRANTED:
+            words = f"no worker took it within {call.contract.start_s:g} s"
+            return [settling.unstarted(call, Reason.START_FAILED, words)]
+        case Phase.RUNNING:
+            return settling.stop_call(call, _ran_out_of(call, now), Mode.INTERRUPT, now)
+        case Phase.STOPPING if call.rung is None:
+            # The commit block had its bound; what it did is unknown now (law 6 bounded-stop).
+            return [settling.ask(call)]
+        case Phase.STOPPING if call.rung is StoppedBy.ASKED:
+            return settling.last_rungs(call, now)
+        case Phase.STOPPING:
+            return [settling.abandoned(call, now)]
+        case Phase.SETTLED:
+            return []
+
+
+def _waited_too_long(state: State, call: CallState, now: float) -> list[e.Event]:
+    claim = gate.overdue_claim(state, call, now)
+    if claim is None:
+        return []
+    words = f"{claim.resource} was not free within {claim.wait_s:g} s"
+    return [settling.unstarted(call, Reason.RESOURCE_TIMEOUT, words)]
+
+
+def _ran_out_of(call: CallState, now: float) -> Reason:
+    assert call.meter is not None, "a running call has a meter"
+    due_at = call.meter.due_at(call.contract.deadline_s)
+    return Reason.DEADLINE if due_at is not None and due_at <= now else Reason.IDLE

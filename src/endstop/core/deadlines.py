@@ -1,0 +1,113 @@
+"""Time in the core: budgets of running time with pauses, and one queue of what is due.
+
+Pure: the core is told the time and never asks for it. All instants are seconds on the driver's
+monotonic clock and are never recorded; what is recorded are durations (law 8 machine-time).
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Protocol
+
+
+class Meter:
+    """Running time that stands still during pauses. Pauses nest: it runs again after the last."""
+
+    __slots__ = ("_paused_at", "_paused_s", "_pauses", "_started_at")
+
+    def __init__(self, now: float) -> None:
+        self._started_at = now
+        self._paused_s = 0.0
+        self._paused_at = 0.0
+        self._pauses = 0
+
+    @property
+    def paused(self) -> bool:
+        """Whether somebody is thinking and the time does not count."""
+        return self._pauses > 0
+
+    def pause(self, now: float) -> None:
+        """Stop counting; overlapping pauses are counted once."""
+        if self._pauses == 0:
+            self._paused_at = now
+        self._pauses += 1
+
+    def resume(self, now: float) -> None:
+        """End one pause."""
+        assert self._pauses > 0, "only a paused meter is resumed"
+        self._pauses -= 1
+        if self._pauses == 0:
+            self._paused_s += now - self._paused_at
+
+    def ran_s(self, now: float) -> float:
+        """Seconds counted so far."""
+        until = self._paused_at if self._pauses else now
+        return max(0.0, until - self._started_at - self._paused_s)
+
+    def due_at(self, limit_s: float | None) -> float | None:
+        """When the limit will be used up if no pause comes; None while paused or unlimited."""
+        if limit_s is None or self._pauses:
+            return None
+        return self._started_at + self._paused_s + limit_s
+
+
+class Due(Protocol):
+    """Something with one instant at which it wants to be looked at, or None."""
+
+    due: float | None
+
+
+class Timers:
+    """The one timer queue of a runtime: every call and batch has at most one due instant in it.
+
+    Changing an instant leaves a dead entry behind; dead entries are dropped when they come up, and
+    the heap is rebuilt when they outnumber the live ones, so the cost stays linear and finished
+    calls do not stay in memory until their deadline.
+    """
+
+    __slots__ = ("_count", "_heap", "_live")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Due]] = []
+        self._count = 0
+        self._live = 0
+
+    def __len__(self) -> int:
+        return self._live
+
+    def set(self, item: Due, due: float | None) -> None:
+        """Make `due` the instant of `item`; None takes it out of the queue."""
+        if item.due == due:
+            return
+        self._live += (due is not None) - (item.due is not None)
+        item.due = due
+        if due is not None:
+            self._count += 1
+            heapq.heappush(self._heap, (due, self._count, item))
+        if len(self._heap) > 64 and len(self._heap) > 2 * self._live:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        kept: dict[int, tuple[float, int, Due]] = {}
+        for entry in self._heap:
+            if entry[2].due == entry[0]:
+                kept[id(entry[2])] = entry
+        self._heap = list(kept.values())
+        heapq.heapify(self._heap)
+        assert len(self._heap) == self._live, "every live item is in the queue once"
+
+    def next_due(self) -> float | None:
+        """The earliest instant at which something is due."""
+        while self._heap and self._heap[0][2].due != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now: float) -> list[Due]:
+        """Take out everything that is due at `now`, earliest first."""
+        taken: list[Due] = []
+        while (due := self.next_due()) is not None and due <= now:
+            item = heapq.heappop(self._heap)[2]
+            item.due = None
+            self._live -= 1
+            taken.append(item)
+        return taken

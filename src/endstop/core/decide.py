@@ -1,0 +1,245 @@
+"""Decides what happens because of an input. Nothing here changes the state.
+
+One function per input, each from (state, input, now) to the events that follow at once. What
+follows from those in turn (a call that can be granted, a batch that is complete, a run that is
+over) is found by `follow`, one event at a time until there is none. `step` does both and applies every
+event as it goes: it is the only entry that drivers use.
+
+An input that comes too late, twice, or for a call that has moved on decides nothing: it is not an
+error, it is the normal case of a race that somebody else won (law 3 one-ending).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from endstop.core import calls, gate, settling
+from endstop.core import events as e
+from endstop.core import inputs as i
+from endstop.core.evolve import evolve
+from endstop.core.state import BatchState, CallState, RunState, Slots, State
+from endstop.core.terms import CANCEL_REASONS, Effect, Mode, Outcome, Phase, Reason
+from endstop.errors import CallerError, NotFound
+
+
+def step(state: State, said: i.Input, now: float) -> list[e.Event]:
+    """Decide what an input means, apply it and all that follows; returns the events in order.
+
+    Raises `NotFound` or `CallerError`, with nothing changed, for a target that does not exist or a
+    run that takes no more work.
+    """
+    if isinstance(said, i.Tick):
+        return _tick(state, now)
+    found = decide(state, said, now)
+    if found:
+        _apply(state, found, now)
+    return found
+
+
+def _apply(state: State, found: list[e.Event], now: float) -> None:
+    """Apply events and, one by one, what follows from them; adds the latter to `found`."""
+    for event in found:
+        evolve(state, event, now)
+    while (following := follow(state, now)) is not None:
+        evolve(state, following, now)
+        found.append(following)
+
+
+def _tick(state: State, now: float) -> list[e.Event]:
+    """Let everything happen that is due, one item at a time: an earlier one may settle a later."""
+    happened: list[e.Event] = []
+    for item in state.timers.take_due(now):
+        found: list[e.Event] = []
+        if isinstance(item, BatchState):
+            found = settling.cancel_batch(item, Reason.BATCH_DEADLINE, Mode.INTERRUPT, now)
+        elif isinstance(item, CallState):
+            found = calls.due(state, item, now)
+            if not found:
+                gate.rearm_wait(state, item, now)
+        _apply(state, found, now)
+        happened += found
+    return happened
+
+
+def decide(state: State, said: i.Input, now: float) -> list[e.Event]:
+    """The events that follow at once from an input."""
+    return _DECIDE[type(said)](state, said, now)
+
+
+def follow(state: State, now: float) -> e.Event | None:
+    """The next event that follows from the state alone, or None when all is at rest."""
+    waiting = gate.next_in_line(state)
+    if waiting is not None:
+        return _let_through(*waiting)
+    while state.check_batches:
+        batch = state.check_batches[0]
+        if not batch.closed:
+            return e.BatchClosed(run=batch.run.id, batch=batch.id)
+        state.check_batches.popleft()
+    while state.check_runs:
+        run = state.check_runs[0]
+        if not run.ended and run.open_batches == 0 and (run.closing or run.cancelled):
+            return _run_end(run)
+        state.check_runs.popleft()
+    return None
+
+
+def _let_through(call: CallState, slots: Slots) -> e.Event:
+    """The decision at the gate, taken with everything in view (law 1 one-door)."""
+    run = call.run.id
+    if call.phase is not Phase.QUEUED:
+        return e.CallUnparked(run=run, call=call.id)
+    reason = gate.forbidden(call)
+    if reason is not None:
+        return settling.unstarted(call, reason)
+    if not slots.free:
+        held = f"all {slots.limit} {call.contract.isolation} slots are held by abandoned calls"
+        return settling.unstarted(call, Reason.SATURATED, held)
+    refusal = gate.over_budget(call)
+    if refusal is not None:
+        return settling.unstarted(call, refusal.reason, refusal.message)
+    return e.CallGranted(run=run, call=call.id, reserved=call.cost)
+
+
+def _run_end(run: RunState) -> e.RunEnded:
+    if run.cancelled is None:
+        return e.RunEnded(run=run.id, outcome=Outcome.SUCCEEDED, reason=Reason.OK)
+    lost = run.cancelled is Reason.DRIVER_LOST
+    outcome = Outcome.LOST if lost else Outcome.CANCELLED
+    return e.RunEnded(run=run.id, outcome=outcome, reason=run.cancelled)
+
+
+def _open_run(state: State, said: i.OpenRun, now: float) -> list[e.Event]:
+    if said.run in state.runs:
+        raise CallerError(f"run {said.run} is open already; give every run an id of its own")
+    if not said.run or "/" in said.run:
+        raise CallerError(f"{said.run!r} is no run id: it must not be empty nor contain '/'")
+    parent = None
+    if said.parent_call is not None:
+        parent = state.calls.get(said.parent_call)
+        if parent is None:
+            raise NotFound(f"call {said.parent_call}, the parent of run {said.run}, is not here")
+    opened = e.RunOpened(
+        run=said.run,
+        parent_call=said.parent_call,
+        detached=said.detached,
+        limits=said.limits,
+        after=said.after,
+    )
+    if parent is None or said.detached or parent.phase is Phase.RUNNING:
+        return [opened]
+    # The parent is being stopped or is over: the child is born cancelled (law 17).
+    reason = Reason.PARENT_CANCELLED
+    return [opened, e.RunCancelled(run=said.run, reason=reason, mode=Mode.INTERRUPT)]
+
+
+def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event]:
+    run = _run_of(state, said.run)
+    if run.cancelled is None and (run.closing or run.ended):
+        raise CallerError(f"run {run.id} is closed and takes no more batches; open a new one")
+    batch = f"{run.id}/{len(run.batches)}"
+    found: list[e.Event] = [
+        e.BatchOpened(
+            run=run.id,
+            batch=batch,
+            size=len(said.calls),
+            parallel=said.parallel,
+            deadline_s=said.deadline_s,
+            together=said.together,
+            stop_on_failure=said.stop_on_failure,
+        )
+    ]
+    found += [
+        e.CallAccepted(
+            run=run.id,
+            call=f"{batch}.{index}",
+            batch=batch,
+            index=index,
+            model_id=asked.model_id,
+            tool=asked.tool,
+            arguments=asked.arguments,
+            contract=asked.contract,
+            claims=asked.claims,
+            cost=asked.cost,
+        )
+        for index, asked in enumerate(said.calls)
+    ]
+    for index, asked in enumerate(said.calls):
+        call = f"{batch}.{index}"
+        if asked.refusal is not None:
+            found.append(
+                _refused_at_once(run.id, call, asked.refusal.reason, asked.refusal.message)
+            )
+        elif run.cancelled is not None:
+            found.append(_refused_at_once(run.id, call, run.cancelled, None))
+        elif asked.ready:
+            found.append(e.CallQueued(run=run.id, call=call))
+    return found
+
+
+def _refused_at_once(run: str, call: str, reason: Reason, message: str | None) -> e.CallSettled:
+    cancelled = reason in CANCEL_REASONS
+    return e.CallSettled(
+        run=run,
+        call=call,
+        outcome=Outcome.CANCELLED if cancelled else Outcome.REJECTED,
+        reason=reason,
+        effect=Effect.NONE,
+        error=message,
+    )
+
+
+def _run_of(state: State, run_id: str) -> RunState:
+    run = state.runs.get(run_id)
+    if run is None:
+        raise NotFound(f"no run {run_id!r} is open here")
+    return run
+
+
+def _cancel(state: State, said: i.Cancel, now: float) -> list[e.Event]:
+    if said.target in state.runs:
+        return settling.cancel_run(state.runs[said.target], said.reason, said.mode, now)
+    call = state.calls.get(said.target)
+    if call is not None:
+        return settling.stop_call(call, said.reason, said.mode, now)
+    batch = state.batch(said.target)
+    if batch is None:
+        raise NotFound(f"nothing here has the id {said.target!r}")
+    return settling.cancel_batch(batch, said.reason, said.mode, now)
+
+
+def _close_run(state: State, said: i.CloseRun, now: float) -> list[e.Event]:
+    run = _run_of(state, said.run)
+    return [] if run.ended or run.closing else [e.RunClosing(run=run.id)]
+
+
+def _run_fenced(state: State, said: i.RunFenced, now: float) -> list[e.Event]:
+    run = state.runs.get(said.run)
+    if run is None:
+        return []
+    return settling.cancel_run(run, Reason.DRIVER_LOST, Mode.INTERRUPT, now)
+
+
+_DECIDE: dict[type, Callable[[State, Any, float], list[e.Event]]] = {
+    i.OpenRun: _open_run,
+    i.SubmitBatch: _submit_batch,
+    i.Cancel: _cancel,
+    i.CloseRun: _close_run,
+    i.RunFenced: _run_fenced,
+    i.HookBegan: calls.hook_began,
+    i.Prepared: calls.prepared,
+    i.Refused: calls.refused,
+    i.Answered: calls.answered,
+    i.Claimed: calls.claimed,
+    i.StartFailed: calls.start_failed,
+    i.BodyEnded: calls.body_ended,
+    i.Progressed: calls.progressed,
+    i.HumanBegan: calls.human_began,
+    i.HumanEnded: calls.human_ended,
+    i.CommitEntered: calls.commit_entered,
+    i.CommitLeft: calls.commit_left,
+    i.Spent: calls.spent,
+    i.ParkBegan: calls.park_began,
+    i.ParkEnded: calls.park_ended,
+}

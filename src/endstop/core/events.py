@@ -1,0 +1,361 @@
+"""The events: what has happened to runs, batches and calls. This is the journal's language.
+
+Pure data: frozen, slotted, keyword-only. Events carry no instants: the journal stamps what it
+records, and `evolve` is told the time. Do not subclass them and do not add behaviour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from endstop.core.terms import (
+    Claim,
+    Contract,
+    Effect,
+    Flag,
+    How,
+    Limits,
+    Mode,
+    Money,
+    Outcome,
+    Reason,
+    StoppedBy,
+    Verdict,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOpened:
+    """A run exists."""
+
+    run: str
+    parent_call: str | None = None
+    detached: bool = False
+    limits: Limits | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCancelled:
+    """A cancel of the whole run was accepted; sticky (law 2 right-target)."""
+
+    run: str
+    reason: Reason
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunClosing:
+    """No further batch will be taken."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInterrupted:
+    """The run's driver is gone; what had begun is settled, what had not may be resumed."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """The run is over: exactly one per run (law 3 one-ending)."""
+
+    run: str
+    outcome: Outcome
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOpened:
+    """The calls of one model reply were taken in."""
+
+    run: str
+    batch: str
+    size: int
+    parallel: int | None = None
+    deadline_s: float | None = None
+    together: bool = False
+    stop_on_failure: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCancelled:
+    """A cancel of one batch was accepted; sticky."""
+
+    run: str
+    batch: str
+    reason: Reason
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchClosed:
+    """Every call of the batch is settled."""
+
+    run: str
+    batch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallAccepted:
+    """A call was taken in; it will get exactly one answer (law 4 one-answer)."""
+
+    run: str
+    call: str
+    batch: str
+    index: int
+    model_id: str
+    tool: str
+    arguments: dict[str, Any] | None
+    contract: Contract
+    claims: tuple[Claim, ...] = ()
+    cost: Money | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookStarted:
+    """A hook of a call that is being prepared has begun."""
+
+    run: str
+    call: str
+    hook: str
+    limit_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAsked:
+    """A call waits for a human; nothing is held meanwhile (law 12 no-leaked-lock)."""
+
+    run: str
+    call: str
+    digest: str
+    prompt: str
+    expires_s: float | None
+    arguments: dict[str, Any]
+    claims: tuple[Claim, ...]
+    cost: Money | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAnswered:
+    """The one answer to an approval; consumed here (law 13 one-approval)."""
+
+    run: str
+    call: str
+    digest: str
+    verdict: Verdict
+    message: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallQueued:
+    """A call is ready and waits for order, resources, a slot and budget.
+
+    The fields are None where nothing changed since it was accepted.
+    """
+
+    run: str
+    call: str
+    arguments: dict[str, Any] | None = None
+    claims: tuple[Claim, ...] | None = None
+    cost: Money | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallGranted:
+    """The gate let a call through; its worker may now claim it (law 1 one-door)."""
+
+    run: str
+    call: str
+    reserved: Money | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStarted:
+    """The worker claimed the call: its body begins now."""
+
+    run: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallPaused:
+    """A running body waits for a human: its deadline stands still (law 8 machine-time)."""
+
+    run: str
+    call: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResumed:
+    """The human wait inside a body is over."""
+
+    run: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallProgressed:
+    """A running body reported progress."""
+
+    run: str
+    call: str
+    message: str = ""
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitBegan:
+    """A body passed its commit point: a stop now waits, within a bound."""
+
+    run: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEnded:
+    """A body left its commit block; `done` is false where the block raised."""
+
+    run: str
+    call: str
+    done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSpent:
+    """Money was spent by a call; `late` when it was reported after the ending."""
+
+    run: str
+    call: str
+    money: Money
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallParked:
+    """A running body waits for its children and holds no slot."""
+
+    run: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnparkAsked:
+    """A parked body wants to go on and stands in line for a slot."""
+
+    run: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallUnparked:
+    """A parked body has a slot again and may go on."""
+
+    run: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """A started call must stop; the first reason wins and decides how its end is classified."""
+
+    run: str
+    call: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskSent:
+    """First rung: the body is asked to stop and has `grace_s` to do so."""
+
+    run: str
+    call: str
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillSent:
+    """Second rung: the worker is killed, with its whole tree (law 11 whole-tree)."""
+
+    run: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSettled:
+    """The one ending of a call (law 3 one-ending).
+
+    `alive` says that its worker may still be running: then its slot and resources stay taken until
+    `LateEnd` (law 9 on-the-books). `ran_s` is running time, human waits not counted.
+    """
+
+    run: str
+    call: str
+    outcome: Outcome
+    reason: Reason
+    effect: Effect
+    value: Any = None
+    error: str | None = None
+    output: Any = None
+    stopped_by: StoppedBy | None = None
+    flags: tuple[Flag, ...] = ()
+    survivors: tuple[str, ...] = ()
+    spent: tuple[Money, ...] = ()
+    ran_s: float = 0.0
+    alive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateEnd:
+    """The worker of an abandoned call really ended; kept for audit, changes no outcome."""
+
+    run: str
+    call: str
+    how: How
+    error: str | None = None
+    survivors: tuple[str, ...] = ()
+
+
+RunEvent = (
+    RunOpened
+    | RunCancelled
+    | RunClosing
+    | RunInterrupted
+    | RunEnded
+    | BatchOpened
+    | BatchCancelled
+    | BatchClosed
+)
+CallEvent = (
+    CallAccepted
+    | HookStarted
+    | ApprovalAsked
+    | ApprovalAnswered
+    | CallQueued
+    | CallGranted
+    | CallStarted
+    | CallPaused
+    | CallResumed
+    | CallProgressed
+    | CommitBegan
+    | CommitEnded
+    | CallSpent
+    | CallParked
+    | UnparkAsked
+    | CallUnparked
+    | StopRequested
+    | AskSent
+    | KillSent
+    | CallSettled
+    | LateEnd
+)
+Event = RunEvent | CallEvent
+
+TRANSIENT = (HookStarted, CallProgressed, UnparkAsked)
+"""Events that are shown and applied but not recorded: they would flood the journal, and nothing
+after a restart depends on them."""

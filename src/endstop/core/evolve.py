@@ -1,0 +1,386 @@
+"""Applies events to the state. Nothing else changes it.
+
+Pure: an event is applied the same way whether it has just been decided or is read from a journal.
+`evolve` never decides anything; where an event frees something, whoever waits for it moves up, and
+`decide.follow` then says what happens because of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from endstop.core import events as e
+from endstop.core import gate
+from endstop.core.deadlines import Meter
+from endstop.core.rules import next_phase
+from endstop.core.state import BatchState, CallState, RunState, Stage, State
+from endstop.core.terms import (
+    Commit,
+    Effect,
+    Money,
+    Phase,
+    StoppedBy,
+)
+
+
+def evolve(state: State, event: e.Event, now: float) -> None:
+    """Apply one event at the instant `now`.
+
+    Raises `IllegalMove`, and changes nothing, where the rules table does not allow it.
+    """
+    _APPLY[type(event)](state, event, now)
+
+
+def _call(state: State, event: e.CallEvent) -> CallState:
+    """The call of an event, moved to its next phase."""
+    call = state.calls[event.call]
+    call.phase = next_phase(call.phase, event)
+    return call
+
+
+def _run_opened(state: State, event: e.RunOpened, now: float) -> None:
+    assert event.run not in state.runs, "a run is opened once"
+    parent = state.calls.get(event.parent_call) if event.parent_call else None
+    run = state.runs[event.run] = RunState(event, parent)
+    if parent is not None and run.attached:
+        parent.children = [*(parent.children or ()), run]
+
+
+def _run_cancelled(state: State, event: e.RunCancelled, now: float) -> None:
+    run = state.runs[event.run]
+    assert not run.ended, "an ending absorbs"
+    run.cancelled = run.cancelled or event.reason
+    run.mode = event.mode
+    state.check_runs.append(run)
+
+
+def _run_closing(state: State, event: e.RunClosing, now: float) -> None:
+    run = state.runs[event.run]
+    run.closing = True
+    state.check_runs.append(run)
+
+
+def _run_interrupted(state: State, event: e.RunInterrupted, now: float) -> None:
+    assert not state.runs[event.run].ended, "only a run without an ending is interrupted"
+
+
+def _run_ended(state: State, event: e.RunEnded, now: float) -> None:
+    run = state.runs[event.run]
+    assert not run.ended, "a run ends once (law 3 one-ending)"
+    assert run.open_batches == 0, "a run ends after its batches"
+    run.ended = True
+
+
+def _batch_opened(state: State, event: e.BatchOpened, now: float) -> None:
+    run = state.runs[event.run]
+    batch = BatchState(event, run, now)
+    assert event.batch == f"{run.id}/{len(run.batches)}", "batches are numbered without a gap"
+    run.batches.append(batch)
+    run.open_batches += 1
+    state.timers.set(batch, batch.meter.due_at(batch.deadline_s))
+    if batch.size == 0:
+        state.check_batches.append(batch)
+
+
+def _batch_cancelled(state: State, event: e.BatchCancelled, now: float) -> None:
+    batch = state.batch(event.batch)
+    assert batch is not None
+    assert not batch.closed, "only an open batch is cancelled"
+    batch.cancelled = batch.cancelled or event.reason
+    batch.mode = event.mode
+    state.timers.set(batch, None)
+
+
+def _batch_closed(state: State, event: e.BatchClosed, now: float) -> None:
+    batch = state.batch(event.batch)
+    assert batch is not None
+    assert not batch.closed, "a batch closes once"
+    assert batch.unsettled == 0, "a batch closes when all its calls are settled"
+    batch.closed = True
+    batch.run.open_batches -= 1
+    state.timers.set(batch, None)
+    state.check_runs.append(batch.run)
+
+
+def _call_accepted(state: State, event: e.CallAccepted, now: float) -> None:
+    batch = state.batch(event.batch)
+    assert batch is not None
+    assert len(batch.calls) == event.index, "calls are accepted in order"
+    call = CallState(event, batch, now)
+    batch.calls.append(call)
+    state.calls[call.id] = call
+    if len(batch.calls) == batch.size:
+        gate.move_horizon(state, batch, now)
+
+
+def _hook_started(state: State, event: e.HookStarted, now: float) -> None:
+    call = _call(state, event)
+    call.hook = event.hook
+    state.timers.set(call, None if event.limit_s is None else now + event.limit_s)
+
+
+def _approval_asked(state: State, event: e.ApprovalAsked, now: float) -> None:
+    call = _call(state, event)
+    _rewrite(state, call, event, now)
+    call.approval = event.digest
+    call.hook = None
+    _human_began(state, call.batch, now)
+    state.timers.set(call, None if event.expires_s is None else now + event.expires_s)
+
+
+def _approval_answered(state: State, event: e.ApprovalAnswered, now: float) -> None:
+    call = _call(state, event)
+    assert call.approval == event.digest, "an answer belongs to the question that was asked"
+    call.approval = None
+    state.timers.set(call, None)
+    _human_ended(state, call.batch, now)
+
+
+def _call_queued(state: State, event: e.CallQueued, now: float) -> None:
+    call = _call(state, event)
+    if event.arguments is not None:
+        _rewrite(state, call, event, now)
+    call.hook = None
+    call.stage = Stage.ORDER
+    call.phase_at = now
+    if call.due is not None:
+        state.timers.set(call, None)
+    batch = call.batch
+    batch.unprepared -= 1
+    if batch.together and batch.unprepared == 0:
+        gate.move_horizon(state, batch, now)
+    gate.walk(state, (call,), now)
+
+
+def _call_granted(state: State, event: e.CallGranted, now: float) -> None:
+    call = _call(state, event)
+    gate.take_slot(state, call)
+    call.stage = Stage.THROUGH
+    call.reserved = event.reserved
+    call.run.budget.reserve(call.tool, event.reserved)
+    start_s = call.contract.start_s
+    if start_s is not None:
+        state.timers.set(call, now + start_s)
+
+
+def _call_started(state: State, event: e.CallStarted, now: float) -> None:
+    call = _call(state, event)
+    assert not call.started, "a body starts at most once per attempt"
+    call.started = call.alive = True
+    call.meter = Meter(now)
+    call.progress_at = now
+    _arm_running(state, call)
+
+
+def _call_paused(state: State, event: e.CallPaused, now: float) -> None:
+    call = _call(state, event)
+    assert call.meter is not None
+    call.meter.pause(now)
+    _human_began(state, call.batch, now)
+    _arm_running(state, call)
+
+
+def _call_resumed(state: State, event: e.CallResumed, now: float) -> None:
+    call = _call(state, event)
+    assert call.meter is not None
+    call.meter.resume(now)
+    call.progress_at = now
+    _human_ended(state, call.batch, now)
+    if call.phase is Phase.RUNNING:
+        _arm_running(state, call)
+
+
+def _call_progressed(state: State, event: e.CallProgressed, now: float) -> None:
+    call = _call(state, event)
+    call.progress_at = now
+    if call.contract.idle_s is not None:
+        _arm_running(state, call)
+
+
+def _commit_began(state: State, event: e.CommitBegan, now: float) -> None:
+    call = _call(state, event)
+    call.commit = Commit.INSIDE
+
+
+def _commit_ended(state: State, event: e.CommitEnded, now: float) -> None:
+    call = _call(state, event)
+    # A block that raised leaves it open whether the effect happened (law 5 honest-effect).
+    call.commit = Commit.DONE if event.done else Commit.FAILED
+
+
+def _call_spent(state: State, event: e.CallSpent, now: float) -> None:
+    call = _call(state, event)
+    call.spent = _add(call.spent, event.money)
+    call.run.budget.spend(event.money)
+
+
+def _call_parked(state: State, event: e.CallParked, now: float) -> None:
+    call = _call(state, event)
+    call.parked = True
+    _free_slot(state, call)
+
+
+def _unpark_asked(state: State, event: e.UnparkAsked, now: float) -> None:
+    call = _call(state, event)
+    assert call.parked, "only a parked body asks to go on"
+    gate.line_up_again(state, call)
+
+
+def _call_unparked(state: State, event: e.CallUnparked, now: float) -> None:
+    call = _call(state, event)
+    gate.take_slot(state, call)
+    call.parked = False
+
+
+def _stop_requested(state: State, event: e.StopRequested, now: float) -> None:
+    call = _call(state, event)
+    assert call.stop_reason is None, "the first reason wins"
+    call.stop_reason = event.reason
+    call.phase_at = now
+    waits = call.commit is Commit.INSIDE
+    state.timers.set(call, now + call.contract.commit_s if waits else None)
+
+
+def _ask_sent(state: State, event: e.AskSent, now: float) -> None:
+    call = _call(state, event)
+    assert call.rung is None, "a body is asked once"
+    call.rung = StoppedBy.ASKED
+    state.timers.set(call, now + event.grace_s)
+
+
+def _kill_sent(state: State, event: e.KillSent, now: float) -> None:
+    call = _call(state, event)
+    assert call.rung is not StoppedBy.KILLED, "a worker is killed once"
+    call.rung = StoppedBy.KILLED
+    state.timers.set(call, now + call.contract.kill_s)
+
+
+def _call_settled(state: State, event: e.CallSettled, now: float) -> None:
+    call = state.calls[event.call]
+    before = call.phase
+    call.phase = next_phase(before, event)
+    assert call.settled is None, "a call ends once (law 3 one-ending)"
+    call.settled = event
+    batch = call.batch
+    if call.due is not None:
+        state.timers.set(call, None)
+    if before is Phase.PREPARING or before is Phase.AWAITING_APPROVAL:
+        batch.unprepared -= 1
+    if before is Phase.AWAITING_APPROVAL or (call.meter is not None and call.meter.paused):
+        _human_ended(state, batch, now)
+    call.approval = None
+    call.alive = event.alive
+    gate.leave(state, call, now)
+    if not event.alive:
+        _close_books(call, event)
+        gate.release(state, call, now)
+    elif call.slot:
+        state.slots[call.contract.isolation].abandoned += 1
+    batch.unsettled -= 1
+    if batch.unsettled == 0 and len(batch.calls) == batch.size:
+        state.check_batches.append(batch)
+
+
+def _late_end(state: State, event: e.LateEnd, now: float) -> None:
+    call = _call(state, event)
+    assert call.alive, "only an abandoned worker ends late"
+    assert call.settled is not None
+    call.alive = False
+    if call.slot:
+        state.slots[call.contract.isolation].abandoned -= 1
+    _close_books(call, call.settled)
+    gate.release(state, call, now)
+
+
+def _rewrite(
+    state: State, call: CallState, event: e.ApprovalAsked | e.CallQueued, now: float
+) -> None:
+    """Take over final arguments; where they want other things, keep the call's place in order."""
+    assert call.stage is Stage.OUTSIDE, "arguments are final once a call is queued"
+    call.arguments = event.arguments
+    call.cost = event.cost
+    claims = event.claims or ()
+    if call.claims != claims:
+        call.claims = claims
+        gate.reorder(state, call, now)
+
+
+def _free_slot(state: State, call: CallState) -> None:
+    assert call.slot, "only a held slot is given back"
+    call.slot = False
+    state.slots[call.contract.isolation].taken -= 1
+
+
+def _arm_running(state: State, call: CallState) -> None:
+    meter, contract = call.meter, call.contract
+    assert meter is not None, "a running call has a meter"
+    due = meter.due_at(contract.deadline_s)
+    if contract.idle_s is not None and not meter.paused:
+        idle = call.progress_at + contract.idle_s
+        due = idle if due is None else min(due, idle)
+    state.timers.set(call, due)
+
+
+def _human_began(state: State, batch: BatchState, now: float) -> None:
+    batch.meter.pause(now)
+    state.timers.set(batch, None)
+
+
+def _human_ended(state: State, batch: BatchState, now: float) -> None:
+    batch.meter.resume(now)
+    if not batch.closed and batch.cancelled is None:
+        state.timers.set(batch, batch.meter.due_at(batch.deadline_s))
+
+
+def _close_books(call: CallState, settled: e.CallSettled) -> None:
+    """Settle a reservation to the actual, once (law 20 paid-once)."""
+    budget = call.run.budget
+    if call.stage is Stage.THROUGH and not call.started:
+        budget.uncount(call.tool)
+    if call.reserved is not None:
+        budget.release(call.reserved)
+        if call.started and not call.spent and settled.effect is not Effect.NONE:
+            budget.spend(call.reserved)
+            call.spent = (call.reserved,)
+        call.reserved = None
+
+
+def _add(amounts: tuple[Money, ...], money: Money) -> tuple[Money, ...]:
+    total = {m.currency: m.amount for m in amounts}
+    total[money.currency] = total.get(money.currency, Decimal(0)) + money.amount
+    return tuple(Money(amount=a, currency=c) for c, a in total.items())
+
+
+_APPLY: dict[type, Callable[[State, Any, float], None]] = {
+    e.RunOpened: _run_opened,
+    e.RunCancelled: _run_cancelled,
+    e.RunClosing: _run_closing,
+    e.RunInterrupted: _run_interrupted,
+    e.RunEnded: _run_ended,
+    e.BatchOpened: _batch_opened,
+    e.BatchCancelled: _batch_cancelled,
+    e.BatchClosed: _batch_closed,
+    e.CallAccepted: _call_accepted,
+    e.HookStarted: _hook_started,
+    e.ApprovalAsked: _approval_asked,
+    e.ApprovalAnswered: _approval_answered,
+    e.CallQueued: _call_queued,
+    e.CallGranted: _call_granted,
+    e.CallStarted: _call_started,
+    e.CallPaused: _call_paused,
+    e.CallResumed: _call_resumed,
+    e.CallProgressed: _call_progressed,
+    e.CommitBegan: _commit_began,
+    e.CommitEnded: _commit_ended,
+    e.CallSpent: _call_spent,
+    e.CallParked: _call_parked,
+    e.UnparkAsked: _unpark_asked,
+    e.CallUnparked: _call_unparked,
+    e.StopRequested: _stop_requested,
+    e.AskSent: _ask_sent,
+    e.KillSent: _kill_sent,
+    e.CallSettled: _call_settled,
+    e.LateEnd: _late_end,
+}

@@ -1,0 +1,260 @@
+"""The inputs: everything that the world may tell the core. Drivers may only tell.
+
+Pure data: frozen, slotted, keyword-only. An input says what was asked or seen, never what is to
+be done about it; `decide.py` decides that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from endstop.core.terms import (
+    ApprovalTerms,
+    Claim,
+    Contract,
+    How,
+    Limits,
+    Mode,
+    Money,
+    Reason,
+    Refusal,
+    Verdict,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRun:
+    """Register a run; from here on it can be cancelled (law 2 right-target)."""
+
+    run: str
+    parent_call: str | None = None
+    detached: bool = False
+    limits: Limits | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One call of a batch: what the model asked for and what its tool's contract makes of it.
+
+    `ready` says that nothing is left to prepare (no hook, no approval). A call with a `refusal`
+    is accepted, so that it gets its answer, and settled at once.
+    """
+
+    model_id: str
+    tool: str
+    arguments: dict[str, Any] | None
+    contract: Contract
+    claims: tuple[Claim, ...] = ()
+    cost: Money | None = None
+    ready: bool = True
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitBatch:
+    """The tool calls of one model reply, in request order.
+
+    `parallel` bounds how many of them run at once, `deadline_s` the batch as a whole. With
+    `together`, none starts before all are prepared. With `stop_on_failure`, one that fails
+    cancels the others.
+    """
+
+    run: str
+    calls: tuple[Asked, ...]
+    parallel: int | None = None
+    deadline_s: float | None = None
+    together: bool = False
+    stop_on_failure: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookBegan:
+    """A hook of a call that is being prepared begins; it may take `limit_s`, then fails closed."""
+
+    call: str
+    hook: str
+    limit_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """All hooks of a call agreed; these are its final arguments and claims."""
+
+    call: str
+    arguments: dict[str, Any]
+    claims: tuple[Claim, ...]
+    cost: Money | None = None
+    approval: ApprovalTerms | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Preparing a call failed or was blocked; its body must not run."""
+
+    call: str
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A human answered the approval of one call (law 13 one-approval).
+
+    `digest` must be that of the pending question. With `edit`, the remaining fields carry the new,
+    validated arguments; with `reject` and `respond`, `message` is what the model will read.
+    """
+
+    call: str
+    digest: str
+    verdict: Verdict
+    message: str = ""
+    by: str = ""
+    arguments: dict[str, Any] | None = None
+    claims: tuple[Claim, ...] = ()
+    cost: Money | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A worker asks, immediately before the body, whether it may start it (law 1 one-door)."""
+
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFailed:
+    """A worker could not start a granted call: its body never began."""
+
+    call: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyEnded:
+    """A worker says that a body is over, and how; also used for the late end of an abandoned one.
+
+    `value` is JSON-safe; `error` describes an exception; `output` is what a stopped body had
+    produced so far; `survivors` names processes that could not be killed (law 11 whole-tree).
+    """
+
+    call: str
+    how: How
+    value: Any = None
+    error: str | None = None
+    output: Any = None
+    survivors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progressed:
+    """A running body reports progress; extends its idle limit only (law 8 machine-time)."""
+
+    call: str
+    message: str = ""
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanBegan:
+    """A running body starts to wait for a human: its deadline stands still (law 8)."""
+
+    call: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HumanEnded:
+    """The human wait inside a running body is over."""
+
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitEntered:
+    """A body asks to pass its commit point; refused once a stop was requested (law 1 one-door)."""
+
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitLeft:
+    """A body left its commit block; `done` is false where the block raised."""
+
+    call: str
+    done: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """A body reports money spent (law 20 paid-once); also counted when it comes late."""
+
+    call: str
+    money: Money
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkBegan:
+    """A running body waits for its children and gives its slot back (law 12 no-leaked-lock)."""
+
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkEnded:
+    """The children of a parked body are over; it needs a slot again to go on."""
+
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Stop a run, a batch or a call, addressed by its identity (law 2 right-target)."""
+
+    target: str
+    reason: Reason = Reason.CANCELLED_BY_USER
+    mode: Mode = Mode.INTERRUPT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseRun:
+    """No further batch will come; the run ends when its open batches are closed."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFenced:
+    """Another driver wrote to this run: nothing of it may start here any more."""
+
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time has passed; whatever is due now happens."""
+
+
+Input = (
+    OpenRun
+    | SubmitBatch
+    | HookBegan
+    | Prepared
+    | Refused
+    | Answered
+    | Claimed
+    | StartFailed
+    | BodyEnded
+    | Progressed
+    | HumanBegan
+    | HumanEnded
+    | CommitEntered
+    | CommitLeft
+    | Spent
+    | ParkBegan
+    | ParkEnded
+    | Cancel
+    | CloseRun
+    | RunFenced
+    | Tick
+)
