@@ -177,7 +177,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slots:
+class SlotLimits:
     """How many bodies of one kind of worker may run at once; None means no limit.
 
     Coroutines cost next to nothing. 16 threads are enough to wait for many slow peers, and few
@@ -192,15 +192,15 @@ class Slots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayloadLimits:
+class SizeLimits:
     """How large what crosses the boundary may be (law 19 any-payload).
 
-    Bytes of the arguments of one call, of its result, of the output kept of a stopped or running
-    body; characters of one progress message.
+    Characters of the arguments of one call, of its result and of one progress message; bytes of the
+    output kept of a running or stopped body.
     """
 
-    argument_bytes: int = 1_048_576
-    result_bytes: int = 1_048_576
+    argument_chars: int = 1_000_000
+    result_chars: int = 1_000_000
     output_bytes: int = 262_144
     progress_chars: int = 2_000
 
@@ -215,8 +215,8 @@ class Config:
 
     timeouts: Timeouts = field(default_factory=Timeouts)
     resource_limits: ResourceLimits = field(default_factory=ResourceLimits)
-    slots: Slots = field(default_factory=Slots)
-    limits: PayloadLimits = field(default_factory=PayloadLimits)
+    slots: SlotLimits = field(default_factory=SlotLimits)
+    sizes: SizeLimits = field(default_factory=SizeLimits)
     heartbeat_s: float | None = 30.0
     journal: str | None = None
     source: str | None = None
@@ -287,8 +287,8 @@ class Config:
             resource_limits=ResourceLimits(
                 {k: "off" if v is None else v for k, v in part(f"{WAITS_KEY}.").items()}
             ),
-            slots=Slots(**part("slots.")),
-            limits=PayloadLimits(**part("limits.")),
+            slots=SlotLimits(**part("slots.")),
+            sizes=SizeLimits(**part("sizes.")),
             source=source,
             **top,
         )
@@ -309,10 +309,10 @@ KEYS: dict[str, Callable[[object], Any]] = {
     "slots.thread": _count,
     "slots.process": _count,
     "slots.remote": _count,
-    "limits.argument_bytes": _size,
-    "limits.result_bytes": _size,
-    "limits.output_bytes": _size,
-    "limits.progress_chars": _size,
+    "sizes.argument_chars": _size,
+    "sizes.result_chars": _size,
+    "sizes.output_bytes": _size,
+    "sizes.progress_chars": _size,
     "heartbeat_s": _limit,
     "journal": _path,
 }
