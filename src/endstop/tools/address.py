@@ -18,8 +18,11 @@ class NoAddress(ValueError):
     """A function cannot be found from another process; the message says why, and the mend."""
 
 
-def address_of(fn: Callable[..., Any]) -> str:
-    """Where to find a function. Raises NoAddress for what has no place in a module."""
+def address_of(fn: Callable[..., Any], tool: object = None) -> str:
+    """Where to find a function, or the `tool` made of it where that has another name there.
+
+    Raises NoAddress for what has no place in a module.
+    """
     if isinstance(fn, functools.partial):
         raise NoAddress("it is a functools.partial; write a function in a module instead")
     qualname: str | None = getattr(fn, "__qualname__", None)
@@ -35,7 +38,17 @@ def address_of(fn: Callable[..., Any]) -> str:
         )
     if getattr(fn, "__self__", None) is not None:
         raise NoAddress("it is bound to an object; write a function at the top of a module")
-    return f"{_place(module)}:{qualname}"
+    return f"{_place(module)}:{_name_in(module, qualname, tool)}"
+
+
+def _name_in(module: str, qualname: str, tool: object) -> str:
+    """The name of `tool` in its module: `edit_file = tool(edit)` is not found as `edit`."""
+    if tool is None:
+        return qualname
+    names: dict[str, Any] = vars(sys.modules[module]) if module in sys.modules else {}
+    if names.get(qualname) is tool:
+        return qualname
+    return next((name for name, value in names.items() if value is tool), qualname)
 
 
 def _place(module: str) -> str:

@@ -297,8 +297,7 @@ def complaint(tool: str, lines: list[str]) -> InvalidArguments:
     """One message out of several problems."""
     listed = "\n".join(f"- {line}" for line in lines)
     return InvalidArguments(
-        f"The arguments of `{tool}` are invalid. Nothing was run; mend them and call again.\n"
-        f"{listed}"
+        f"The arguments of `{tool}` are invalid; mend them and call again.\n{listed}"
     )
 
 

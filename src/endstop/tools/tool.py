@@ -69,7 +69,7 @@ class Tool:
     def address(self) -> str | None:
         """Where another process finds the function; None if it cannot."""
         try:
-            return address_of(self.fn)
+            return address_of(self.fn, self)
         except NoAddress:
             return None
 
