@@ -1,0 +1,156 @@
+"""The journal in memory: it keeps the events themselves and dies with its process.
+
+No codec, no file, no thread. An append is on the path of every event of the engine, so nothing
+here may cost more than a few list operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from time import time
+
+from endstop.core.events import CallSettled, Event, LateEnd, RunEnded
+from endstop.errors import StaleWriter
+from endstop.store.protocol import Durability, Recorded, Ticket
+
+
+class _Log:
+    """The events of one run."""
+
+    __slots__ = ("alive", "driven", "ended", "events", "settled", "stamps")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        # (number of events once the append was in, wall time): one entry per append.
+        self.stamps: list[tuple[int, float]] = []
+        self.settled: set[str] = set()
+        # Abandoned workers, which will still write their late end (law 9 on-the-books).
+        self.alive = 0
+        self.ended = False
+        self.driven = True
+
+
+class MemoryJournal:
+    """Keeps events as objects; what is appended is at once as durable as it will ever be.
+
+    Of the runs that have ended, the newest `ended_max` are kept and older ones forgotten, so that a
+    long life needs bounded memory; a run that still has an abandoned worker is kept until that
+    ends. Safe from any thread.
+    """
+
+    def __init__(self, *, ended_max: int = 10_000) -> None:
+        assert ended_max >= 0
+        self._logs: dict[str, _Log] = {}
+        self._ended: dict[str, None] = {}
+        self._ended_max = ended_max
+        self._lock = Lock()
+
+    def append(
+        self, run: str, expected_seq: int, events: Sequence[Event], durability: Durability
+    ) -> Ticket | None:
+        """Record events after number `expected_seq` of a run; always None, nothing to wait for.
+
+        Raises `StaleWriter`, and keeps nothing, where the run stands elsewhere or an ending in
+        `events` is the second one of its call or run (law 3 one-ending).
+        """
+        with self._lock:
+            log = self._logs.get(run)
+            if log is None:
+                log = _Log()
+            kept = log.events
+            if len(kept) != expected_seq:
+                raise StaleWriter(
+                    f"run {run!r} stands at {len(kept)} events, the append expected "
+                    f"{expected_seq}: another driver wrote to it first"
+                )
+            ending = False
+            for event in events:
+                cls = type(event)
+                if cls is CallSettled or cls is RunEnded or cls is LateEnd:
+                    ending = True
+                    break
+            if ending:
+                self._note_endings(run, log, events)
+            self._logs[run] = log
+            kept.extend(events)
+            log.stamps.append((len(kept), time()))
+            return None
+
+    def _note_endings(self, run: str, log: _Log, events: Sequence[Event]) -> None:
+        """Enforce one ending per call and run, before anything is kept."""
+        settled = [event.call for event in events if isinstance(event, CallSettled)]
+        if len(set(settled)) < len(settled) or not log.settled.isdisjoint(settled):
+            raise StaleWriter(f"run {run!r}: a call of the append already has its ending")
+        ends = sum(isinstance(event, RunEnded) for event in events)
+        if ends > 1 or (ends and log.ended):
+            raise StaleWriter(f"run {run!r} already has its ending")
+        log.settled.update(settled)
+        for event in events:
+            if isinstance(event, CallSettled):
+                log.alive += event.alive
+            elif isinstance(event, LateEnd):
+                log.alive -= 1
+        if ends:
+            log.ended = True
+            self._ended[run] = None
+            if len(self._ended) > self._ended_max:
+                self._forget()
+
+    def _forget(self) -> None:
+        """Drop the oldest ended run that nobody will write to any more."""
+        victim = next((run for run in self._ended if self._ended_run_is_over(run)), None)
+        if victim is not None:
+            del self._ended[victim]
+            del self._logs[victim]
+
+    def _ended_run_is_over(self, run: str) -> bool:
+        log = self._logs.get(run)
+        return log is not None and log.alive <= 0
+
+    def read(self, run: str, after_seq: int = 0) -> Iterator[Recorded]:
+        """The events of a run as it stands now, from the one after `after_seq`."""
+        with self._lock:
+            log = self._logs.get(run)
+            events = log.events[after_seq:] if log else []
+            stamps = list(log.stamps) if log else []
+        return _recorded(run, after_seq, events, stamps)
+
+    def runs(self) -> list[str]:
+        """The ids of all runs that are kept, oldest first."""
+        with self._lock:
+            return list(self._logs)
+
+    def orphans(self) -> list[str]:
+        """Runs without an ending whose driver closed this journal."""
+        with self._lock:
+            return [run for run, log in self._logs.items() if not (log.ended or log.driven)]
+
+    def adopt(self, run: str) -> bool:
+        """Become the driver of an orphan; false if somebody else was faster."""
+        with self._lock:
+            log = self._logs.get(run)
+            if log is None or log.ended or log.driven:
+                return False
+            log.driven = True
+            return True
+
+    def close(self) -> None:
+        """Let go of every run: those without an ending become orphans.
+
+        The journal itself stays usable, so that a second driver can take up what a first one left.
+        """
+        with self._lock:
+            for log in self._logs.values():
+                log.driven = False
+
+
+def _recorded(
+    run: str, after_seq: int, events: list[Event], stamps: list[tuple[int, float]]
+) -> Iterator[Recorded]:
+    stamp = iter(stamps)
+    upto, at_s = 0, 0.0
+    for seq, event in enumerate(events, after_seq + 1):
+        while seq > upto:
+            upto, at_s = next(stamp)
+        yield Recorded(run=run, seq=seq, at_s=at_s, event=event)

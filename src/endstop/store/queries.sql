@@ -1,0 +1,162 @@
+-- Every statement of the SQLite journal, named. `sql.py` reads this file: a block opens with
+-- `-- name: xyz`, the comment below it says why the statement is as it is.
+
+
+-- name: application_id
+-- Marks the file as ours, so that another program's database is refused and never altered.
+PRAGMA application_id
+
+-- name: mark_file
+-- "endS": read back through `application_id`.
+PRAGMA application_id = 1701733459
+
+-- name: count_tables
+-- Whether an unmarked file is empty, or somebody else's.
+SELECT count(*) FROM sqlite_master
+
+-- name: wal
+-- Readers never block the writer, and a commit appends to one file.
+PRAGMA journal_mode = WAL
+
+-- name: survive_process
+-- A commit reaches the operating system: it survives the death of this process.
+PRAGMA synchronous = NORMAL
+
+-- name: survive_machine
+-- A commit is flushed to stable storage: it survives the death of the machine. WAL is one file, so
+-- this flush takes along what was committed before it.
+PRAGMA synchronous = FULL
+
+-- name: full_flush
+-- On macOS a plain fsync leaves data in the drive's cache; elsewhere this changes nothing.
+PRAGMA fullfsync = ON
+
+-- name: begin_write
+-- Takes the write lock at once: a transaction that began by reading could not wait for it later.
+BEGIN IMMEDIATE
+
+-- name: commit
+COMMIT
+
+-- name: rollback
+ROLLBACK
+
+-- name: savepoint
+-- One per append, where a group is recorded piece by piece: what is refused takes only itself back.
+SAVEPOINT one_append
+
+-- name: release
+RELEASE one_append
+
+-- name: rollback_to
+ROLLBACK TO one_append
+
+
+-- name: create_meta
+-- The version of schema and bodies; a file of a newer one is refused with a clear error.
+CREATE TABLE IF NOT EXISTS meta (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID
+
+-- name: create_runs
+-- One row per run, for questions that must not read its events: which exist, which are open, and
+-- who drives them. With a rowid, because its order is the order of opening. `owner` is null where
+-- the driver has let go.
+CREATE TABLE IF NOT EXISTS runs (
+    run         TEXT NOT NULL UNIQUE,
+    opened_at   REAL NOT NULL,
+    ended_at    REAL,
+    outcome     TEXT,
+    owner       TEXT,
+    parent_call TEXT,
+    after       TEXT,
+    id          INTEGER PRIMARY KEY
+)
+
+-- name: create_events
+-- The journal itself. The key is the fence: of two drivers that both write number n of a run, the
+-- second fails here (law 3 one-ending).
+CREATE TABLE IF NOT EXISTS events (
+    run  TEXT NOT NULL,
+    seq  INTEGER NOT NULL,
+    at_s REAL NOT NULL,
+    kind TEXT NOT NULL,
+    call TEXT,
+    body TEXT NOT NULL,
+    PRIMARY KEY (run, seq)
+) WITHOUT ROWID
+
+-- name: create_blobs
+-- Large results, beside the journal; the body of their event holds the digest. Same text, one row.
+CREATE TABLE IF NOT EXISTS blobs (
+    digest TEXT PRIMARY KEY,
+    data   TEXT NOT NULL
+)
+
+-- name: one_ending_per_call
+-- Law 3 one-ending, kept by the file itself, whatever program writes to it.
+CREATE UNIQUE INDEX IF NOT EXISTS one_ending_per_call
+    ON events (run, call) WHERE kind = 'call_settled'
+
+-- name: one_ending_per_run
+CREATE UNIQUE INDEX IF NOT EXISTS one_ending_per_run
+    ON events (run) WHERE kind = 'run_ended'
+
+-- name: open_runs
+-- Few of many runs are open: finding the orphans must not scan those that are over.
+CREATE INDEX IF NOT EXISTS open_runs ON runs (id) WHERE ended_at IS NULL
+
+-- name: set_meta
+INSERT OR IGNORE INTO meta (name, value) VALUES (?, ?)
+
+-- name: get_meta
+SELECT value FROM meta WHERE name = ?
+
+
+-- name: insert_events
+-- The one group of placeholders is repeated to the next power of two and the unused rest bound to
+-- null. One statement for a whole group: each step of a statement lets go of Python's lock and must
+-- win it back, which beside a busy event loop costs milliseconds, so rows one by one would crawl.
+INSERT INTO events (run, seq, at_s, kind, call, body)
+SELECT * FROM (VALUES (?, ?, ?, ?, ?, ?)) WHERE column1 IS NOT NULL
+
+-- name: insert_run
+-- Ignored where the row exists: then the numbers of the events decide who was first.
+INSERT OR IGNORE INTO runs (run, opened_at, owner, parent_call, after) VALUES (?, ?, ?, ?, ?)
+
+-- name: end_run
+UPDATE runs SET ended_at = ?, outcome = ?, owner = NULL WHERE run = ?
+
+-- name: insert_blob
+INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)
+
+-- name: last_seq
+-- Where a run stands, for the first append of this process to it.
+SELECT coalesce(max(seq), 0) FROM events WHERE run = ?
+
+
+-- name: read_events
+-- By pages, so that no reader keeps a snapshot open and the write-ahead log can be folded back.
+SELECT seq, at_s, kind, call, body FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?
+
+-- name: read_blob
+SELECT data FROM blobs WHERE digest = ?
+
+-- name: list_runs
+SELECT run FROM runs ORDER BY id
+
+-- name: list_open
+SELECT run, owner FROM runs WHERE ended_at IS NULL ORDER BY id
+
+-- name: get_owner
+SELECT owner FROM runs WHERE run = ? AND ended_at IS NULL
+
+-- name: adopt_run
+-- Compare and set: of several processes that saw the same dead owner, one wins (law 16
+-- survives-restart). IS, because the owner may be null.
+UPDATE runs SET owner = ? WHERE run = ? AND ended_at IS NULL AND owner IS ?
+
+-- name: let_go
+-- At close: what this journal still drove may be adopted, also by this process.
+UPDATE runs SET owner = NULL WHERE ended_at IS NULL AND owner = ?

@@ -1,0 +1,218 @@
+"""The journal in a SQLite file: opening, reading and adopting. `writer.py` does the writing.
+
+Several processes may use one file. Appending never blocks on it; reading waits until what this
+process appended before is recorded. Nothing here decides what is recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from endstop.core.events import Event
+from endstop.errors import JournalError
+from endstop.store.codec import decode
+from endstop.store.opening import connect, open_for_reading, open_for_writing
+from endstop.store.owner import is_alive, this_owner
+from endstop.store.protocol import Durability, Recorded, Ticket
+from endstop.store.sql import SQL
+from endstop.store.writer import Writer
+
+BUSY_S = 10.0
+"""How long to wait for another process that holds the file."""
+DRAIN_S = 30.0
+"""How long a read or `close` waits for what is queued."""
+EXIT_S = 5.0
+"""How long the exit of the program waits for a journal that nobody closed."""
+PAGE_ROWS = 500
+
+_EventRow = tuple[int, float, str, str | None, str]
+
+
+class SqliteJournal:
+    """An ordered record of runs in one file, shared by threads and processes.
+
+    An append is queued and returns at once; one thread records what is queued in groups. BUFFERED
+    appends return None, others a ticket that is done when the group is committed (PROCESS) or also
+    flushed to stable storage (MACHINE). Nothing is ever dropped: above 50,000 queued events a
+    BUFFERED append returns a ticket too, so that a caller who waits for tickets slows down, and
+    above a million an append is refused with `JournalError`.
+
+    Where an append was refused, every later one of its run is refused, too, until `adopt`; where
+    the file failed, every later append raises `JournalError`. An error that no ticket could tell
+    is raised by the next append of that run, or else by `close`.
+
+    With `readonly` the file must exist and only reading works. Raises `JournalError` where the
+    file cannot be used, saying why.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, readonly: bool = False, busy_s: float = BUSY_S
+    ) -> None:
+        self._path = Path(path).absolute()
+        self._busy_s = busy_s
+        self._pid = os.getpid()
+        self._owner = str(this_owner())
+        self._closed = False
+        self._reading = threading.Lock()
+        self._reader: sqlite3.Connection | None = None
+        self._writer: Writer | None = None
+        if readonly:
+            self._reader = open_for_reading(self._path, busy_s)
+        else:
+            connection = open_for_writing(self._path, busy_s)
+            self._writer = Writer(connection, str(self._path), self._owner)
+            weakref.finalize(self, _close_forgotten, self._writer, self._pid)
+
+    # --- the journal ------------------------------------------------------------------------------
+
+    def append(
+        self, run: str, expected_seq: int, events: Sequence[Event], durability: Durability
+    ) -> Ticket | None:
+        """Queue events after number `expected_seq` of a run; None where nobody need wait.
+
+        Raises `StaleWriter` where an earlier append of the run was refused, and `JournalError`
+        where the journal has failed or is closed; a refusal of this append comes by the ticket.
+        """
+        return self._writing().put(run, expected_seq, events, durability)
+
+    def read(self, run: str, after_seq: int = 0) -> Iterator[Recorded]:
+        """The events of a run in order, from the one after `after_seq`.
+
+        Waits first until all that this process appended is recorded or refused, so it must not be
+        called from a ticket's callback. Raises `JournalError` where the file cannot be read or was
+        written by a newer endstop.
+        """
+        self._drain()
+        return self._pages(run, self._page(run, after_seq))
+
+    def runs(self) -> list[str]:
+        """The ids of all runs, oldest first."""
+        self._drain()
+        return [run for (run,) in self._query("list_runs", ())]
+
+    def orphans(self) -> list[str]:
+        """Runs without an ending whose driver is not alive any more (law 16 survives-restart)."""
+        self._drain()
+        alive: dict[str | None, bool] = {None: False, self._owner: True}
+        orphans = []
+        for run, owner in self._query("list_open", ()):
+            if owner not in alive:
+                alive[owner] = is_alive(owner)
+            if not alive[owner]:
+                orphans.append(run)
+        return orphans
+
+    def adopt(self, run: str, *, force: bool = False) -> bool:
+        """Become the driver of an orphan; false if somebody else was faster.
+
+        `force` takes the run also from an owner that may be alive, such as one on another host
+        that is known to be gone; a driver that lives on all the same fails on its next append.
+        """
+        writer = self._writing()
+        self._drain()
+        try:
+            with closing(connect(self._path, "rw", self._busy_s)) as connection:
+                connection.execute(SQL["survive_machine"])
+                connection.execute(SQL["begin_write"])
+                found = connection.execute(SQL["get_owner"], (run,)).fetchone()
+                owner = found[0] if found else None
+                free = found and (force or owner is None or not is_alive(owner))
+                if not free or owner == self._owner:
+                    return False
+                changed = connection.execute(SQL["adopt_run"], (self._owner, run, owner)).rowcount
+                connection.execute(SQL["commit"])
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._path}: run {run!r} cannot be adopted: {error}") from error
+        assert changed == 1, "the row was read in the same transaction"
+        writer.forget(run)
+        return True
+
+    def flush(self) -> None:
+        """Wait until everything appended so far is recorded or refused."""
+        self._writing().flush(DRAIN_S)
+
+    def close(self) -> None:
+        """Record what is queued, let go of the runs that have not ended, and of the file.
+
+        Idempotent; waits at most 30 s. Raises `JournalError` where appends were lost that no
+        ticket told of.
+        """
+        self._check_process()
+        self._closed = True
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+        if self._writer is not None:
+            self._writer.close(DRAIN_S)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _pages(self, run: str, page: list[_EventRow]) -> Iterator[Recorded]:
+        while page:
+            for seq, at_s, kind, call, body in page:
+                event = decode(run, kind, call, body, self._blob)
+                yield Recorded(run=run, seq=seq, at_s=at_s, event=event)
+            page = self._page(run, page[-1][0]) if len(page) == PAGE_ROWS else []
+
+    def _page(self, run: str, after_seq: int) -> list[_EventRow]:
+        return self._query("read_events", (run, after_seq, PAGE_ROWS))
+
+    def _blob(self, digest: str) -> str:
+        rows = self._query("read_blob", (digest,))
+        if not rows:
+            raise JournalError(f"{self._path}: the large result {digest} is missing")
+        text: str = rows[0][0]
+        if digest != "sha256:" + hashlib.sha256(text.encode()).hexdigest():
+            raise JournalError(f"{self._path}: the large result {digest} is damaged")
+        return text
+
+    def _query(self, name: str, values: tuple[object, ...]) -> list[Any]:
+        self._check_open()
+        with self._reading:
+            try:
+                if self._reader is None:
+                    self._reader = open_for_reading(self._path, self._busy_s)
+                return self._reader.execute(SQL[name], values).fetchall()
+            except sqlite3.Error as error:
+                raise JournalError(f"{self._path} cannot be read: {error}") from error
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def _writing(self) -> Writer:
+        self._check_process()
+        if self._writer is None:
+            raise JournalError(f"{self._path} was opened for reading only")
+        return self._writer
+
+    def _drain(self) -> None:
+        self._check_open()
+        if self._writer is not None:
+            self._writer.flush(DRAIN_S)
+
+    def _check_open(self) -> None:
+        self._check_process()
+        if self._closed:
+            raise JournalError(f"{self._path} is closed; open it again")
+
+    def _check_process(self) -> None:
+        # The writer's thread and SQLite's locks belong to the process that opened the file.
+        if os.getpid() != self._pid:
+            raise JournalError(
+                f"{self._path} was opened by process {self._pid} before a fork; open it again here"
+            )
+
+
+def _close_forgotten(writer: Writer, pid: int) -> None:
+    """Runs when nobody holds the journal any more, at the latest when the program exits."""
+    if os.getpid() == pid:
+        with suppress(JournalError):
+            writer.close(EXIT_S)
