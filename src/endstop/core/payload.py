@@ -20,7 +20,7 @@ Decisions a reader may look for:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -29,22 +29,13 @@ from math import isfinite
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from endstop.core.text import (
-    TEXT_LIMIT,
-    Doubled,
-    InvalidJson,
-    describe_error,
-    loads,
-    safe_text,
-    scrub,
-)
+from endstop.core.text import Doubled, InvalidJson, describe_error, loads, safe_text, scrub
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 __all__ = [
     "ARGUMENTS_LIMIT",
     "RAW_LIMIT",
-    "TEXT_LIMIT",
     "JsonValue",
     "PayloadLimits",
     "Unserialisable",
@@ -76,7 +67,7 @@ class PayloadLimits:
     chars: int = 10_000_000
 
 
-DEFAULT_LIMITS = PayloadLimits()
+_LIMITS = PayloadLimits()
 
 
 class Unserialisable(ValueError):
@@ -94,7 +85,7 @@ class Unserialisable(ValueError):
 def to_data(
     value: object,
     *,
-    limits: PayloadLimits = DEFAULT_LIMITS,
+    limits: PayloadLimits = _LIMITS,
     where: str = "result",
     strict: bool = False,
 ) -> Any:
@@ -119,8 +110,6 @@ def to_data(
 
 class _Walk:
     """One pass over one value. `path` is a stack, joined only when something is wrong."""
-
-    __slots__ = ("chars", "items", "limits", "open", "path", "strict", "where")
 
     def __init__(self, limits: PayloadLimits, where: str, strict: bool) -> None:
         self.limits = limits
@@ -180,7 +169,7 @@ class _Walk:
         if value.bit_length() > INT_BITS:
             raise self.refuse(
                 f"is an integer of {value.bit_length()} bits, too large for JSON:"
-                " return it as text, for example hex(value)"
+                " write it as text, for example in hex"
             )
         return value
 
@@ -228,7 +217,7 @@ class _Walk:
                     f"has a key of type {_name(key)}, which JSON cannot express: use text keys"
                 )
 
-    def sequence(self, value: Sequence[object], depth: int) -> list[Any]:
+    def sequence(self, value: Iterable[object], depth: int) -> list[Any]:
         path = self.path
         made: list[Any] = []
         path.append(0)
@@ -254,13 +243,13 @@ class _Walk:
                     raise self.too_much()
                 return self.text(bytes(value).decode(errors="replace"))
             case Decimal():
-                return str(value) if value.is_finite() else self.number(float("nan"))
+                return self.text(str(value)) if value.is_finite() else self.number(float("nan"))
             case timedelta():
                 return value.total_seconds()
             case Mapping():
                 return self.mapping(value, depth)
             case Set():
-                return sorted(self.sequence(list(value), depth), key=_sort_key)
+                return sorted(self.sequence(value, depth), key=_sort_key)
             case Sequence():
                 return self.sequence(value, depth)
             case _ if _is_text_like(value):
@@ -280,7 +269,7 @@ class _Walk:
                 return self.any(plain(), depth + 1)
         raise self.refuse(
             f"is of type {_name(value)}, which has no JSON form:"
-            " return plain data (text, numbers, lists, dicts), a dataclass or a model"
+            " use plain data (text, numbers, lists, dicts), a dataclass or a model"
         )
 
 
@@ -305,15 +294,14 @@ def _sort_key(value: object) -> str:
 
 def _joined(path: list[str | int]) -> str:
     shown = path if len(path) <= 20 else [*path[:10], "…", *path[-10:]]
-    words = (
-        f"[{step}]" if isinstance(step, int) else f".{step}" if _plain(step) else f"[{step[:60]!r}]"
-        for step in shown
-    )
-    return "".join(words)
+    return "".join(map(_step, shown))
 
 
-def _plain(step: str) -> bool:
-    return step == "…" or (len(step) <= 60 and step.isidentifier())
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    plain = step == "…" or (len(step) <= 60 and step.isidentifier())
+    return f".{step}" if plain else f"[{step[:60]!r}]"
 
 
 def read_arguments(
@@ -330,10 +318,8 @@ def read_arguments(
         if len(raw) > limit:
             return None, _too_large(len(raw), limit)
         text = raw if isinstance(raw, str) else raw.decode(errors="replace")
-        if not text or text.isspace():
-            return {}, None
         try:
-            value = loads(text)
+            value = loads(text) if text.strip() else None
         except InvalidJson as error:
             return None, f"The arguments are not valid JSON: {error}. {_SAY_JSON}"
     if value is None:
@@ -369,8 +355,11 @@ def _spoken(value: object) -> str:
             return f"a value of type {_name(value)}"
 
 
-_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_ENCODE_SORTED = json.JSONEncoder(
+_Encode = Callable[[object], str]
+_ENCODE: _Encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
+_ENCODE_SORTED: _Encode = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True
 ).encode
 
@@ -378,16 +367,9 @@ _ENCODE_SORTED = json.JSONEncoder(
 def dumps(value: object) -> str:
     """Compact JSON that is valid and encodes as UTF-8. Meant for data that `to_data` made.
 
-    What the encoder refuses is taken through `to_data` first; raises `Unserialisable` when
-    that refuses it too.
+    What the encoder refuses is taken through `to_data`; `Unserialisable` if that refuses too.
     """
-    try:
-        text = _ENCODE(value)
-        if not text.isascii():
-            text.encode()
-    except (ValueError, TypeError, RecursionError):
-        return _ENCODE(to_data(value, where="value"))
-    return text
+    return _written(_ENCODE, value)
 
 
 def canonical(value: object) -> str:
@@ -395,10 +377,14 @@ def canonical(value: object) -> str:
 
     Equal data gives equal text; 1 and 1.0 are different data. Raises `Unserialisable`.
     """
+    return _written(_ENCODE_SORTED, value)
+
+
+def _written(encode: _Encode, value: object) -> str:
     try:
-        text = _ENCODE_SORTED(value)
+        text = encode(value)
         if not text.isascii():
             text.encode()
-    except (ValueError, TypeError, RecursionError):
-        return _ENCODE_SORTED(to_data(value, where="value"))
+    except Exception:  # noqa: BLE001 - what a value does when it is read decides what comes
+        return encode(to_data(value, where="value"))
     return text
