@@ -1,0 +1,171 @@
+"""One host as its worker sees it: how it is started, and how it is ended with proof.
+
+`start` runs on the worker's loop, `end` on a thread of its own, because a sweep takes time.
+Nothing here decides what an end means for a call.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import endstop
+from endstop.errors import WorkerError
+from endstop.work import tree
+from endstop.work.ioloop import IoLoop, Line
+from endstop.work.protocol import Job
+from endstop.work.wire import FRAME_BYTES, Unpacker, WireBroken, pack
+
+_OUTPUT_WAIT_S = 0.25
+# Not `-m`: that would put the working directory in front of the path of every tool.
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from endstop.work.host import main; "
+    "main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+_ROOT = str(Path(endstop.__file__ or "").resolve().parent.parent)
+
+
+class Ended(NamedTuple):
+    """A host that is gone: what was killed, what was not, and what it had printed."""
+
+    swept: tuple[str, ...]
+    survivors: tuple[str, ...]
+    output: dict[str, str] | None
+
+
+class Host:
+    """A host process, its two lines, and the call that it has now."""
+
+    def __init__(self, loop: IoLoop, boot: dict[str, Any], frame_bytes: int = FRAME_BYTES) -> None:
+        """Start the process. Raises `WorkerError` if the system refuses."""
+        self.marker = secrets.token_hex(12)
+        control, control_there = socket.socketpair()
+        channel, channel_there = socket.socketpair()
+        numbers = (control_there.fileno(), channel_there.fileno())
+        python = sys.executable
+        try:
+            self.process = subprocess.Popen(
+                [python, "-c", _BOOT, _ROOT, str(numbers[0]), str(numbers[1])],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=numbers,
+                start_new_session=True,
+                env={**os.environ, tree.MARKER: self.marker},
+            )
+        except (OSError, ValueError) as error:
+            control.close()
+            channel.close()
+            raise WorkerError(f"cannot start a host process with {python!r}: {error}") from error
+        finally:
+            control_there.close()
+            channel_there.close()
+        who = tree.identify(self.process.pid)
+        assert who is not None, "a child that nobody reaped is in the process table"
+        self.who: tree.Identity = who
+        self.runner: tree.Identity | None = None
+        self.born = time.monotonic()
+        boot_frame = {**boot, "t": "boot", "marker": self.marker, "frame_bytes": frame_bytes}
+        self.control = Line(loop, control, self._control_frame, self._control_lost)
+        self.channel = Line(loop, channel, self._channel_frame, self._channel_lost, frame_bytes)
+        self.on_control: Callable[[Host, dict[str, Any]], None] = lambda host, frame: None
+        self.on_channel: Callable[[Host, dict[str, Any]], None] = lambda host, frame: None
+        self.on_lost: Callable[[Host, bool, str], None] = lambda host, control, why: None
+        self.doomed = False
+        self.idle_since: float | None = None
+        self.files: dict[str, int] = {}
+        self.settles = 0
+        self.forget_call()
+        self.control.send(boot_frame)
+
+    def forget_call(self) -> None:
+        """Be as before a call."""
+        self.job: Job | None = None
+        self.claimed = False
+        self.asked_at: float | None = None
+        # Set by a kill: what waits for this call to end by itself waits no longer.
+        self.hurry = threading.Event()
+        self.signalled = False
+        self.partial: Any = None
+        self.last: dict[str, Any] | None = None
+
+    @property
+    def call(self) -> str | None:
+        """The call that this host has now."""
+        return None if self.job is None else self.job.call
+
+    @property
+    def scope(self) -> tree.Scope:
+        """Everything below this host, the runner included."""
+        return tree.Scope(self.who, self.marker)
+
+    def _control_frame(self, frame: dict[str, Any]) -> None:
+        self.on_control(self, frame)
+
+    def _control_lost(self, why: str) -> None:
+        self.on_lost(self, True, why)
+
+    def _channel_frame(self, frame: dict[str, Any]) -> None:
+        self.on_channel(self, frame)
+
+    def _channel_lost(self, why: str) -> None:
+        self.on_lost(self, False, why)
+
+    def detach_lines(self) -> socket.socket:
+        """Take both lines off the loop; the control socket is returned for `end`."""
+        self.doomed = True
+        self.channel.release().close()
+        return self.control.release()
+
+    def forget_in_child(self) -> None:
+        """After a fork, in the child: close what would keep this host from seeing our end."""
+        self.control.sock.close()
+        self.channel.sock.close()
+
+    def end(self, control: socket.socket, bound_s: float) -> Ended:
+        """Kill everything below, fetch the output, kill the host, prove it. Blocks, bounded."""
+        deadline = time.monotonic() + bound_s
+        first = tree.sweep(self.scope, bound_s, prove=False)
+        output = _fetch_output(control)
+        # Until it is waited for, its number cannot mean another process.
+        tree.send(self.who, signal.SIGKILL)
+        tree.wait_dead([self.who], max(deadline, time.monotonic() + 0.5))
+        proof = tree.sweep(self.scope, max(deadline - time.monotonic(), 0.1))
+        control.close()
+        survivors = list(proof.survivors)
+        if tree.alive(self.who):
+            survivors.append(tree.name(self.who))
+        else:
+            self.process.wait()
+        return Ended((*first.ended, *proof.ended), tuple(survivors), output)
+
+
+def _fetch_output(control: socket.socket) -> dict[str, str] | None:
+    """What was printed so far; None if the host does not answer in time (BH30)."""
+    frames = Unpacker()
+    deadline = time.monotonic() + _OUTPUT_WAIT_S
+    try:
+        control.setblocking(True)
+        control.settimeout(_OUTPUT_WAIT_S)
+        control.sendall(pack({"t": "settle", "n": -1, "look": False, "keep": True}))
+        while (left := deadline - time.monotonic()) > 0:
+            control.settimeout(left)
+            data = control.recv(1 << 18)
+            if not data:
+                return None
+            for frame in frames.feed(data):
+                if frame["t"] == "settled" and frame["n"] == -1:
+                    return {"stdout": frame["stdout"], "stderr": frame["stderr"]}
+    except (OSError, WireBroken):
+        # Killed, or broken off in the middle of an older frame: there is no output to be had.
+        return None
+    return None

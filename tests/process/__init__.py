@@ -1,0 +1,1 @@
+"""Real processes, really killed (law 11 whole-tree)."""
