@@ -369,6 +369,8 @@ def test_no_arguments(raw: Any) -> None:
         ('{"a": tr', "cut off"),
         ('{"a": "\\u12', "cut off"),
         ('{"a":', "cut off"),
+        ('{"a": 1.', "cut off"),
+        ('{"a": 1.5e+', "cut off"),
         ("{", "cut off"),
         ("[1]", "are a list, not an object"),
         ("3", "are a number"),
@@ -392,7 +394,7 @@ def test_no_arguments(raw: Any) -> None:
         (["a"], "are a list"),
         (b"\xff", "not valid JSON"),
     ],
-    ids=range(27),
+    ids=range(29),
 )
 def test_BH73_unusable_arguments_are_a_problem_in_words(raw: Any, words: str) -> None:
     arguments, problem = read_arguments(raw)

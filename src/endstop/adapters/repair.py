@@ -41,7 +41,8 @@ def repair(messages: Sequence[Any], format: str | None = None) -> Repaired:
     without call is dropped; of two results the first stays; ids become unique and results follow
     by position; arguments become valid JSON. A call that is being run right now counts as
     unanswered: repair transcripts at rest. A valid transcript comes back equal and unchanged,
-    untouched messages are the same objects, and repairing twice changes nothing more.
+    untouched messages are the same objects, and repairing twice changes nothing more. Message
+    objects of an SDK come back as plain messages.
 
     Raises `CallerError` when the format is unknown or not to be told, or a message is none.
     """
@@ -69,7 +70,7 @@ def _plain(index: int, message: Any, ledger: Ledger) -> Message:
     if made == message:
         return message if isinstance(message, dict) else made
     if isinstance(message, Mapping):
-        ledger.note(index, "text or values that providers refuse were replaced")
+        ledger.note(index, "values that are not plain JSON in UTF-8 were replaced")
     return made
 
 

@@ -14,6 +14,7 @@ TEXT_LIMIT = 100_000
 """Characters of one text, unless the caller says otherwise."""
 
 _SMALLEST_LIMIT = 100
+_NUMBER_CUT = re.compile(r"(\.|[eE][+-]?)")
 _SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 
 
@@ -135,6 +136,7 @@ def _what_is_wrong(text: str, error: json.JSONDecodeError) -> str:
         or error.msg.startswith("Unterminated string")
         or (error.msg.startswith("Invalid \\u") and len(text) - error.pos < 6)
         or any(word != rest and word.startswith(rest) for word in ("true", "false", "null", "-0"))
+        or _NUMBER_CUT.fullmatch(rest) is not None
     )
     if cut:
         return f"it ends too early, after {len(text)} characters, as if it had been cut off"

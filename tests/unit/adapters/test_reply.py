@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from endstop.adapters import read_reply
-from endstop.adapters.parts import UNREADABLE
+from endstop.adapters.parts import FORMATS, UNREADABLE
+from endstop.adapters.repair import NOT_STARTED, repair
 from endstop.errors import CallerError
 from tests.support import ROOT
 from tests.unit.adapters.pairing import problems
@@ -364,3 +367,69 @@ def test_a_model_object_is_read_through_its_dump() -> None:
             return sample("chat_two_calls")
 
     assert len(read_reply(Body()).calls) == 2  # type: ignore[arg-type]
+
+
+def test_what_the_provider_added_to_a_call_goes_back_to_it() -> None:
+    extra = {"provider": {"thought_signature": "c2ln"}}
+    entry = {**call("a", "{}"), "index": 0, "extra_content": extra}
+    body = chat(entry, reasoning_content="hm", refusal=None, audio=None, function_call=None)
+    message = paired(read_reply(body))[0]
+    assert message["tool_calls"] == [entry]
+    assert message["reasoning_content"] == "hm"
+    assert not {"refusal", "audio", "function_call"} & set(message)
+
+
+def test_a_missing_type_is_filled_in() -> None:
+    entry = {"id": "a", "function": {"name": "note", "arguments": "{}"}}
+    assert paired(read_reply(chat(entry)))[0]["tool_calls"] == [{**entry, "type": "function"}]
+
+
+def test_the_items_own_ids_do_not_repeat_either() -> None:
+    item = {"type": "function_call", "id": "fc", "call_id": "a", "name": "n", "arguments": "{}"}
+    first, second, *_ = paired(read_reply([item, {**item, "call_id": "b"}]))
+    assert first == item
+    assert second == {key: v for key, v in item.items() if key != "id"} | {"call_id": "b"}
+
+
+odd_ids = st.sampled_from(["x", "", None, 7, "call00001", "x_2", "long_enough_id", "\ud83c"])
+odd_names = st.sampled_from(["note", "", None, "a b", "n" * 200, "functions.note", "\ud83c"])
+odd_arguments = st.sampled_from(
+    ['{"a": 1}', "{}", "", None, "[1]", '{"a":', "null", {"a": 1}, {"a": float("nan")}, 7, [{}]]
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(
+    several=st.lists(st.tuples(odd_ids, odd_names, odd_arguments), max_size=6), cut=st.booleans()
+)
+def test_any_reply_comes_out_paired_and_needs_no_repair(
+    format: str, several: list[tuple[Any, Any, Any]], cut: bool
+) -> None:
+    body: dict[str, Any]
+    match format:
+        case "openai-chat":
+            calls = [call(i, raw, name) for i, name, raw in several]
+            message = chat(*calls) if calls else {"role": "assistant", "content": "hm"}
+            body = {"choices": [{"finish_reason": "length" if cut else "stop", "message": message}]}
+        case "openai-responses":
+            one = {"type": "function_call"}
+            items = [{**one, "call_id": i, "name": n, "arguments": raw} for i, n, raw in several]
+            body = {"output": items, "status": "incomplete" if cut else "completed"}
+        case _:
+            two = {"type": "tool_use"}
+            blocks = [{**two, "id": i, "name": n, "input": raw} for i, n, raw in several]
+            body = {"content": blocks, "stop_reason": "max_tokens" if cut else "tool_use"}
+    reply = read_reply(body)
+    assert reply.format == format
+    assert len(reply.calls) == len(several)
+    assert reply.truncated == cut
+    for one_call in reply.calls:
+        assert (one_call.arguments is None) == (one_call.problem is not None)
+        assert one_call.problem is not None or not cut
+    transcript = paired(reply)
+    assert repair(transcript, format).changes == ()
+
+
+def test_a_stored_call_that_was_unreadable_is_closed_as_not_started() -> None:
+    stored = read_reply(chat(call("a", '{"a":'))).stored()
+    assert repair(stored).messages[1]["content"] == NOT_STARTED
