@@ -61,6 +61,9 @@ class BodyContext:
 
     def stop(self) -> None:
         """Ask the body to stop. For workers; from any thread, as often as one likes."""
+        if self._stopping:
+            # Also keeps a signal handler from waiting for the very stop that it interrupted.
+            return
         self._stopping = True
         with self._making:
             event = self._event
@@ -147,6 +150,8 @@ class AsyncContext(BodyContext):
 
     def stop(self) -> None:
         """Ask the body to stop and wake whoever sleeps here, on its own loop."""
+        if self._stopping:
+            return
         super().stop()
         with self._making:
             sleepers = tuple(self._sleepers or ())

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from endstop.config import ResourceLimits
 from endstop.core.terms import Claim
+from endstop.core.text import describe_error
 from endstop.errors import ContractError, InvalidArguments
 
 DEFAULT_LIMITS = ResourceLimits()
@@ -169,9 +170,11 @@ class _Computed:
         try:
             given = self._function(arguments)
             wanted = [given] if isinstance(given, str | Shared | Claim) else list(given)
+        except InvalidArguments:
+            raise
         except Exception as error:
             raise ContractError(
-                f"tool `{tool}`: its resources function failed: {type(error).__name__}: {error}"
+                f"tool `{tool}`: its resources function failed: {describe_error(error)}"
             ) from error
         # A name that a function made is a name: braces in it are part of a path.
         claims = [_as_claim(tool, item) for item in wanted]

@@ -4,9 +4,11 @@ pydantic and griffe are heavy and are imported on first use only, so that declar
 of plain types costs next to nothing. A type is still checked where the tool is declared: plain
 ones by looking, others by building their validator at once.
 
-Arguments are read as JSON is: "3" is an integer where an integer is declared and "2026-01-31" a
-date, but nothing that loses information is accepted (3.5 is no integer). What is left out keeps
-the function's own default; it is not put into the arguments.
+Arguments are read as JSON is, by pydantic's lax rules: "3" and 3.0 are integers where an integer is
+declared, "2026-01-31" a date, true the integer 1; but what would lose information is refused (3.5
+is no integer, 3 no text). The one exception is JSON's own: a number where a float is declared is
+the nearest float. What is left out keeps the function's own default; it is not put into the
+arguments.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, get_args, get_origin
 
 from endstop.core.payload import safe_text
+from endstop.core.text import describe_error
 from endstop.errors import ContractError, InvalidArguments
 
 if TYPE_CHECKING:
@@ -111,7 +114,11 @@ def _type_hints(tool: str, fn: Callable[..., Any], names: Mapping[str, Any]) -> 
     if not hasattr(plain, "__annotations__") and hasattr(plain, "__func__"):
         plain = plain.__func__
     try:
-        hints = typing.get_type_hints(plain, localns=dict(names), include_extras=True)
+        try:
+            hints = typing.get_type_hints(plain, include_extras=True)
+        except NameError:
+            # Only then: a local name must not shadow what the function itself sees.
+            hints = typing.get_type_hints(plain, localns=dict(names), include_extras=True)
     except NameError as error:
         raise ContractError(
             f"tool `{tool}`: {_where(plain, error)} uses the name `{error.name}`, which is not "
@@ -177,7 +184,8 @@ def build(tool: str, parameters: tuple[Parameter, ...]) -> TypeAdapter[dict[str,
 
     def adapter(chosen: tuple[Parameter, ...]) -> TypeAdapter[dict[str, Any]]:
         fields = {p.name: p.annotation if p.required else NotRequired[p.annotation] for p in chosen}
-        shape = with_config(ConfigDict(extra="forbid"))(TypedDict("Arguments", fields))  # type: ignore[operator]
+        make: Any = TypedDict  # made from values, which the type checker cannot follow
+        shape = with_config(ConfigDict(extra="forbid"))(make("Arguments", fields))
         made: TypeAdapter[dict[str, Any]] = TypeAdapter(shape)
         made.json_schema()
         return made
@@ -275,6 +283,9 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
                 for item in section.value:
                     for name in item.name.split(","):
                         parameters[name.strip().lstrip("*")] = inspect.cleandoc(item.description)
+            case griffe.DocstringSectionKind.admonition:
+                # A warning in the docstring is for whoever calls, and here the model calls.
+                said.append(f"{section.title}: {section.value.contents}".strip())
             case _:
                 pass
     return "\n\n".join(part for part in said if part), parameters
@@ -284,8 +295,9 @@ def invalid(tool: str, known: tuple[str, ...], error: Exception) -> InvalidArgum
     """Words for the model out of what the validator found: where, what was expected, what came."""
     listed = getattr(error, "errors", None)
     if not callable(listed):
-        what = safe_text(f"{type(error).__name__}: {error}", 400)
-        return InvalidArguments(f"The arguments of `{tool}` could not be checked: {what}")
+        return InvalidArguments(
+            f"The arguments of `{tool}` could not be checked: {describe_error(error)}"
+        )
     found = listed(include_url=False, include_context=False)
     lines = [_line(item, known) for item in found[:PROBLEMS_MAX]]
     if len(found) > PROBLEMS_MAX:

@@ -15,6 +15,7 @@ from typing import Any, overload
 
 from endstop.config import ResourceLimits
 from endstop.core.terms import Claim, EffectClass, Isolation, Money
+from endstop.core.text import describe_error
 from endstop.errors import ContractError, InvalidArguments
 from endstop.tools import schema
 from endstop.tools.address import NoAddress, address_of
@@ -153,9 +154,11 @@ class Tool:
     def _own(self, what: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
         try:
             return function(self._filled(arguments))
+        except InvalidArguments:
+            raise
         except Exception as error:
             raise ContractError(
-                f"tool `{self.name}`: its {what} function failed: {type(error).__name__}: {error}"
+                f"tool `{self.name}`: its {what} function failed: {describe_error(error)}"
             ) from error
 
     def _filled(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
