@@ -143,6 +143,20 @@ def test_a_result_before_its_call_is_not_trusted_when_its_id_is_not_alone(form: 
 
 
 @forms
+def test_of_two_results_before_their_call_neither_is_trusted(form: Any) -> None:
+    messages = [USER, form.result("a", "1"), USER, form.result("a", "2"), *form.calls("a"), USER]
+    assert form.texts(mended(form, messages)) == [NO_RESULT]
+
+
+@forms
+def test_a_second_result_is_dropped_and_listed(form: Any) -> None:
+    messages = [USER, *form.calls("a"), form.result("a", "1"), USER, form.result("a", "2")]
+    assert form.texts(mended(form, messages)) == ["1"]
+    changes = repair(messages).changes
+    assert [change.split(": ")[1] for change in changes] == ["second result of call 'a' dropped"]
+
+
+@forms
 def test_an_id_of_every_turn_finds_the_result_of_its_own_turn(form: Any) -> None:
     turn = [USER, *form.calls("call_0")]
     messages = [

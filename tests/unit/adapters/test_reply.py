@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from endstop.adapters import read_reply
-from endstop.adapters.parts import FORMATS, UNREADABLE
+from endstop.adapters.parts import FORMATS, UNREADABLE, unique_ids
 from endstop.adapters.repair import NOT_STARTED, repair
 from endstop.errors import CallerError
 from tests.support import ROOT
@@ -433,3 +433,22 @@ def test_any_reply_comes_out_paired_and_needs_no_repair(
 def test_a_stored_call_that_was_unreadable_is_closed_as_not_started() -> None:
     stored = read_reply(chat(call("a", '{"a":'))).stored()
     assert repair(stored).messages[1]["content"] == NOT_STARTED
+
+
+@pytest.mark.parametrize(
+    ("ids", "made"),
+    [
+        (["a", "b"], ["a", "b"]),
+        (["x", "x", "x_2"], ["x", "x_3", "x_2"]),
+        (["", ""], ["call00001", "call00002"]),
+        (["", "call00001"], ["call00002", "call00001"]),
+        (["abcdefghi", "abcdefghi"], ["abcdefghi", "abcdefgh2"]),
+    ],
+)
+def test_only_bad_ids_change(ids: list[str], made: list[str]) -> None:
+    assert unique_ids(ids) == made
+    assert unique_ids(made) == made
+
+
+def test_ids_that_are_taken_are_not_made_again() -> None:
+    assert unique_ids(["a", ""], taken={"a", "call00002"}) == ["a_1", "call00003"]
