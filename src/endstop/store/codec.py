@@ -54,6 +54,7 @@ KINDS = MappingProxyType(
         "commit_ended": language.CommitEnded,
         "call_spent": language.CallSpent,
         "call_parked": language.CallParked,
+        "unpark_asked": language.UnparkAsked,
         "call_unparked": language.CallUnparked,
         "stop_requested": language.StopRequested,
         "ask_sent": language.AskSent,
@@ -197,24 +198,28 @@ def _encoder(hint: Any) -> Encode:
 
 
 def _object_encoder(cls: type[Any]) -> Encode:
-    """An object of the fields that differ from their defaults."""
+    """An object of the fields that differ from their defaults.
+
+    Made as source, as dataclasses are: one expression per field and no loop, because every event
+    of a journal passes here. Only names of fields enter the source; values never do.
+    """
     plan = _plan(cls)
     _FIELDS[cls] = plan
-    if not plan:
-        return lambda _: "{}"
-    # One call that fetches all fields: it gives the bare value, no tuple, for a single name.
-    getter = attrgetter(*[name for name, _, _ in plan])
-    fetch = getter if len(plan) > 1 else lambda event: (getter(event),)
-    steps = [(default, default is MISSING, f'"{name}":', write) for name, default, write in plan]
-
-    def write(event: Any) -> str:
-        parts = [
-            prefix + encode(value)
-            for value, (default, required, prefix, encode) in zip(fetch(event), steps, strict=True)
-            if value is not default and (required or value != default)
+    required = [(name, write) for name, default, write in plan if default is MISSING]
+    optional = [field for field in plan if field[1] is not MISSING]
+    scope: dict[str, Any] = {f"write_{name}": write for name, _, write in plan}
+    scope |= {f"default_{name}": default for name, default, _ in optional}
+    always = ",".join(f'"{name}":{{write_{name}(of.{name})}}' for name, _ in required)
+    lines = ["def write(of):", f"    text = f',{always}'" if required else "    text = ''"]
+    for name, _, _ in optional:
+        lines += [
+            f"    value = of.{name}",
+            f"    if value is not default_{name} and value != default_{name}:",
+            f"        text += f',\"{name}\":{{write_{name}(value)}}'",
         ]
-        return "{" + ",".join(parts) + "}"
-
+    lines.append("    return f'{{{text[1:]}}}'")
+    exec("\n".join(lines), scope)
+    write: Encode = scope["write"]
     return write
 
 

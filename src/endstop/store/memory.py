@@ -14,6 +14,8 @@ from endstop.core.events import CallSettled, Event, LateEnd, RunEnded
 from endstop.errors import StaleWriter
 from endstop.store.protocol import Durability, Recorded, Ticket
 
+_ENDINGS = frozenset({CallSettled, LateEnd, RunEnded})
+
 
 class _Log:
     """The events of one run."""
@@ -64,38 +66,15 @@ class MemoryJournal:
                     f"run {run!r} stands at {len(kept)} events, the append expected "
                     f"{expected_seq}: another driver wrote to it first"
                 )
-            ending = False
-            for event in events:
-                cls = type(event)
-                if cls is CallSettled or cls is RunEnded or cls is LateEnd:
-                    ending = True
-                    break
-            if ending:
-                self._note_endings(run, log, events)
+            ends = not _ENDINGS.isdisjoint(map(type, events)) and _note_endings(run, log, events)
             self._logs[run] = log
             kept.extend(events)
             log.stamps.append((len(kept), time()))
+            if ends:
+                self._ended[run] = None
+                if len(self._ended) > self._ended_max:
+                    self._forget()
             return None
-
-    def _note_endings(self, run: str, log: _Log, events: Sequence[Event]) -> None:
-        """Enforce one ending per call and run, before anything is kept."""
-        settled = [event.call for event in events if isinstance(event, CallSettled)]
-        if len(set(settled)) < len(settled) or not log.settled.isdisjoint(settled):
-            raise StaleWriter(f"run {run!r}: a call of the append already has its ending")
-        ends = sum(isinstance(event, RunEnded) for event in events)
-        if ends > 1 or (ends and log.ended):
-            raise StaleWriter(f"run {run!r} already has its ending")
-        log.settled.update(settled)
-        for event in events:
-            if isinstance(event, CallSettled):
-                log.alive += event.alive
-            elif isinstance(event, LateEnd):
-                log.alive -= 1
-        if ends:
-            log.ended = True
-            self._ended[run] = None
-            if len(self._ended) > self._ended_max:
-                self._forget()
 
     def _forget(self) -> None:
         """Drop the oldest ended run that nobody will write to any more."""
@@ -105,8 +84,7 @@ class MemoryJournal:
             del self._logs[victim]
 
     def _ended_run_is_over(self, run: str) -> bool:
-        log = self._logs.get(run)
-        return log is not None and log.alive <= 0
+        return self._logs[run].alive <= 0
 
     def read(self, run: str, after_seq: int = 0) -> Iterator[Recorded]:
         """The events of a run as it stands now, from the one after `after_seq`."""
@@ -143,6 +121,33 @@ class MemoryJournal:
         with self._lock:
             for log in self._logs.values():
                 log.driven = False
+
+
+def _note_endings(run: str, log: _Log, events: Sequence[Event]) -> bool:
+    """Enforce one ending per call and run, before anything is kept; true where the run ends."""
+    settled = log.settled
+    before = log.alive, log.ended
+    added: list[str] = []
+    for event in events:
+        if type(event) not in _ENDINGS:
+            continue
+        if isinstance(event, CallSettled):
+            if event.call in settled:
+                break
+            settled.add(event.call)
+            added.append(event.call)
+            log.alive += event.alive
+        elif isinstance(event, RunEnded):
+            if log.ended:
+                break
+            log.ended = True
+        else:
+            log.alive -= 1
+    else:
+        return log.ended and not before[1]
+    settled.difference_update(added)
+    log.alive, log.ended = before
+    raise StaleWriter(f"run {run!r}: it or a call of the append already has its ending")
 
 
 def _recorded(

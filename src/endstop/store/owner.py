@@ -76,7 +76,7 @@ def _host() -> str:
 def _boot() -> str:
     """This boot of the machine; only Linux names it in a way that no change of the clock alters."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return _UNKNOWN
 

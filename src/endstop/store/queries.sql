@@ -36,9 +36,11 @@ PRAGMA fullfsync = ON
 BEGIN IMMEDIATE
 
 -- name: commit
+-- A group becomes visible to everybody here, all of it or nothing.
 COMMIT
 
 -- name: rollback
+-- Nothing of a group that failed is kept.
 ROLLBACK
 
 -- name: savepoint
@@ -46,9 +48,11 @@ ROLLBACK
 SAVEPOINT one_append
 
 -- name: release
+-- An append that fits becomes part of the group.
 RELEASE one_append
 
 -- name: rollback_to
+-- An append that does not fit leaves nothing behind.
 ROLLBACK TO one_append
 
 
@@ -100,6 +104,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS one_ending_per_call
     ON events (run, call) WHERE kind = 'call_settled'
 
 -- name: one_ending_per_run
+-- The same for runs.
 CREATE UNIQUE INDEX IF NOT EXISTS one_ending_per_run
     ON events (run) WHERE kind = 'run_ended'
 
@@ -108,9 +113,11 @@ CREATE UNIQUE INDEX IF NOT EXISTS one_ending_per_run
 CREATE INDEX IF NOT EXISTS open_runs ON runs (id) WHERE ended_at IS NULL
 
 -- name: set_meta
+-- Ignored where the row exists: two processes may make one file at the same time.
 INSERT OR IGNORE INTO meta (name, value) VALUES (?, ?)
 
 -- name: get_meta
+-- Read at every opening, before anything else is believed.
 SELECT value FROM meta WHERE name = ?
 
 
@@ -126,9 +133,11 @@ SELECT * FROM (VALUES (?, ?, ?, ?, ?, ?)) WHERE column1 IS NOT NULL
 INSERT OR IGNORE INTO runs (run, opened_at, owner, parent_call, after) VALUES (?, ?, ?, ?, ?)
 
 -- name: end_run
+-- A run that is over is driven by nobody.
 UPDATE runs SET ended_at = ?, outcome = ?, owner = NULL WHERE run = ?
 
 -- name: insert_blob
+-- Ignored where the row exists: the digest says that it is the same text.
 INSERT OR IGNORE INTO blobs (digest, data) VALUES (?, ?)
 
 -- name: last_seq
@@ -141,15 +150,19 @@ SELECT coalesce(max(seq), 0) FROM events WHERE run = ?
 SELECT seq, at_s, kind, call, body FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?
 
 -- name: read_blob
+-- Only when an event that needs it is read: listing a run does not load what is large.
 SELECT data FROM blobs WHERE digest = ?
 
 -- name: list_runs
+-- `id` counts in the order of opening, which a clock that is set back would not.
 SELECT run FROM runs ORDER BY id
 
 -- name: list_open
+-- Whether an owner lives is for this machine to say, not for SQL.
 SELECT run, owner FROM runs WHERE ended_at IS NULL ORDER BY id
 
 -- name: get_owner
+-- No row where the run is unknown or over: neither can be adopted.
 SELECT owner FROM runs WHERE run = ? AND ended_at IS NULL
 
 -- name: adopt_run

@@ -156,7 +156,7 @@ class Writer:
             if self._failure is None:
                 try:
                     refused = self._recorder.record(group)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the tickets must hear it
+                except Exception as error:  # noqa: BLE001 - the tickets must hear it
                     self._fail(error)
             self._resolve(group, refused)
         self._let_go()
@@ -202,7 +202,7 @@ class Writer:
             for callback in callbacks:
                 try:
                     callback(error)
-                except Exception:  # noqa: BLE001 - foreign code; the tickets after it must be decided
+                except Exception:  # noqa: BLE001 - foreign code; others wait
                     _log.exception("a callback of a journal ticket raised")
 
     def _let_go(self) -> None:
