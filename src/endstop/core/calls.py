@@ -117,20 +117,8 @@ def body_ended(state: State, said: i.BodyEnded, now: float) -> list[e.Event]:
             )
         ]
     ending = settling.body_end(call, said, now)
-    return [
-        ending,
-        *settling.stop_children(call, Mode.INTERRUPT, now),
-        *_siblings(call, ending, now),
-    ]
-
-
-def _siblings(call: CallState, ending: e.CallSettled, now: float) -> list[e.Event]:
-    """In a batch that asked for it, one failure cancels the others (law 14 isolated-siblings)."""
-    batch = call.batch
-    if not batch.stop_on_failure or ending.outcome not in settling.FAILURES:
-        return []
-    stops = settling.cancel_batch(batch, Reason.SIBLING_FAILED, Mode.INTERRUPT, now)
-    return [event for event in stops if getattr(event, "call", None) != call.id]
+    found = [ending, *settling.stop_children(call, Mode.INTERRUPT, now)]
+    return settling.with_siblings(call, found, now)
 
 
 def progressed(state: State, said: i.Progressed, now: float) -> list[e.Event]:
@@ -220,9 +208,9 @@ def due(state: State, call: CallState, now: float) -> list[e.Event]:
             # The commit block had its bound; what it did is unknown now (law 6 bounded-stop).
             return [settling.ask(call)]
         case Phase.STOPPING if call.rung is StoppedBy.ASKED:
-            return settling.last_rungs(call, now)
+            return settling.with_siblings(call, settling.last_rungs(call, now), now)
         case Phase.STOPPING:
-            return [settling.abandoned(call, now)]
+            return settling.with_siblings(call, [settling.abandoned(call, now)], now)
         case Phase.SETTLED:
             return []
 

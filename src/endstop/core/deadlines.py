@@ -102,12 +102,15 @@ class Timers:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def take_due(self, now: float) -> list[Due]:
-        """Take out everything that is due at `now`, earliest first."""
-        taken: list[Due] = []
-        while (due := self.next_due()) is not None and due <= now:
-            item = heapq.heappop(self._heap)[2]
-            item.due = None
-            self._live -= 1
-            taken.append(item)
-        return taken
+    def take_due(self, now: float) -> Due | None:
+        """Take out the earliest item that is due at `now`, if there is one.
+
+        One at a time: what happens to an item may give another one that is due as well more time.
+        """
+        due = self.next_due()
+        if due is None or due > now:
+            return None
+        item = heapq.heappop(self._heap)[2]
+        item.due = None
+        self._live -= 1
+        return item

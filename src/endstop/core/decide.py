@@ -2,8 +2,8 @@
 
 One function per input, each from (state, input, now) to the events that follow at once. What
 follows from those in turn (a call that can be granted, a batch that is complete, a run that is
-over) is found by `follow`, one event at a time until there is none. `step` does both and applies every
-event as it goes: it is the only entry that drivers use.
+over) is found by `follow`, one event at a time until there is none. `step` does both and applies
+every event as it goes: it is the only entry that drivers use.
 
 An input that comes too late, twice, or for a call that has moved on decides nothing: it is not an
 error, it is the normal case of a race that somebody else won (law 3 one-ending).
@@ -49,7 +49,7 @@ def _apply(state: State, found: list[e.Event], now: float) -> None:
 def _tick(state: State, now: float) -> list[e.Event]:
     """Let everything happen that is due, one item at a time: an earlier one may settle a later."""
     happened: list[e.Event] = []
-    for item in state.timers.take_due(now):
+    while (item := state.timers.take_due(now)) is not None:
         found: list[e.Event] = []
         if isinstance(item, BatchState):
             found = settling.cancel_batch(item, Reason.BATCH_DEADLINE, Mode.INTERRUPT, now)
@@ -138,6 +138,8 @@ def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event
     run = _run_of(state, said.run)
     if run.cancelled is None and (run.closing or run.ended):
         raise CallerError(f"run {run.id} is closed and takes no more batches; open a new one")
+    if said.parallel is not None and said.parallel < 1:
+        raise CallerError(f"parallel={said.parallel} lets nothing run; use 1 or more, or None")
     batch = f"{run.id}/{len(run.batches)}"
     found: list[e.Event] = [
         e.BatchOpened(
@@ -198,11 +200,15 @@ def _run_of(state: State, run_id: str) -> RunState:
 
 
 def _cancel(state: State, said: i.Cancel, now: float) -> list[e.Event]:
+    if said.reason not in CANCEL_REASONS:
+        known = ", ".join(sorted(CANCEL_REASONS))
+        raise CallerError(f"{said.reason} is no reason for a cancel; use one of {known}")
     if said.target in state.runs:
         return settling.cancel_run(state.runs[said.target], said.reason, said.mode, now)
     call = state.calls.get(said.target)
     if call is not None:
-        return settling.stop_call(call, said.reason, said.mode, now)
+        stops = settling.stop_call(call, said.reason, said.mode, now)
+        return settling.with_siblings(call, stops, now)
     batch = state.batch(said.target)
     if batch is None:
         raise NotFound(f"nothing here has the id {said.target!r}")

@@ -19,6 +19,7 @@ from endstop.core.state import BatchState, CallState, RunState, Stage, State
 from endstop.core.terms import (
     Commit,
     Effect,
+    Mode,
     Money,
     Phase,
     StoppedBy,
@@ -90,7 +91,8 @@ def _batch_cancelled(state: State, event: e.BatchCancelled, now: float) -> None:
     assert not batch.closed, "only an open batch is cancelled"
     batch.cancelled = batch.cancelled or event.reason
     batch.mode = event.mode
-    state.timers.set(batch, None)
+    if event.mode is not Mode.DRAIN:
+        state.timers.set(batch, None)
 
 
 def _batch_closed(state: State, event: e.BatchClosed, now: float) -> None:
@@ -177,8 +179,9 @@ def _call_started(state: State, event: e.CallStarted, now: float) -> None:
 def _call_paused(state: State, event: e.CallPaused, now: float) -> None:
     call = _call(state, event)
     assert call.meter is not None
+    if not call.meter.paused:
+        _human_began(state, call.batch, now)
     call.meter.pause(now)
-    _human_began(state, call.batch, now)
     _arm_running(state, call)
 
 
@@ -187,7 +190,8 @@ def _call_resumed(state: State, event: e.CallResumed, now: float) -> None:
     assert call.meter is not None
     call.meter.resume(now)
     call.progress_at = now
-    _human_ended(state, call.batch, now)
+    if not call.meter.paused:
+        _human_ended(state, call.batch, now)
     if call.phase is Phase.RUNNING:
         _arm_running(state, call)
 
@@ -330,7 +334,7 @@ def _human_began(state: State, batch: BatchState, now: float) -> None:
 
 def _human_ended(state: State, batch: BatchState, now: float) -> None:
     batch.meter.resume(now)
-    if not batch.closed and batch.cancelled is None:
+    if not batch.closed and batch.mode in (None, Mode.DRAIN):
         state.timers.set(batch, batch.meter.due_at(batch.deadline_s))
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from endstop.core.resources import ResourceTable, covers, wants_of
+from endstop.core.resources import ResourceTable, wants_of
 from endstop.core.state import BatchState, CallState, Slots, Stage, State
 from endstop.core.terms import Claim, Phase, Reason, Refusal
 
@@ -122,13 +122,8 @@ def _out_of_order(state: State, call: CallState) -> list[CallState]:
 
 
 def _take_resources(state: State, call: CallState) -> bool:
-    kin = call.run.kin()
-    claims = call.claims
-    if kin:
-        kin = tuple(key for key in kin if key in state.resources)
-        held = [claim for key in kin for claim in state.calls[key].claims]
-        claims = tuple(c for c in claims if not any(covers(h, c) for h in held))
-    return state.resources.add(call.id, wants_of(claims), kin)
+    kin = tuple(key for key in call.run.kin() if key in state.resources)
+    return state.resources.add(call.id, wants_of(call.claims), kin)
 
 
 def overdue_claim(state: State, call: CallState, now: float) -> Claim | None:
@@ -236,7 +231,9 @@ def take_slot(state: State, call: CallState) -> None:
     """Give a call the slot that it stands first in line for."""
     slots = state.slots[call.contract.isolation]
     del slots.line[call.id]
-    assert slots.free, "a slot is taken only when one is free"
+    # A parked body runs already and nothing but itself can end it: it goes on also where abandoned
+    # workers hold every slot, else a wedged child would wedge its parent (law 6 bounded-stop).
+    assert slots.free or (call.parked and slots.saturated), "a slot is taken only when one is free"
     slots.taken += 1
     call.slot = True
 

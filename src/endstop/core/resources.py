@@ -17,6 +17,11 @@ itself, so `file:/a` excludes everything below it at the cost of the depth of th
 
 A key enters a front once and leaves once, so the cost is linear in the keys and their nodes; a
 waiter is a dictionary entry, never a thread.
+
+A key may work for another one, its kin, which waits for it. Then first come first served is not
+enough: who waits for the kin, be it for another resource, would wait for the key as well, and the
+key for them. So the key goes before exactly those, also where they stand in a front already; they
+have nothing yet, since nobody has anything before it has everything.
 """
 
 from __future__ import annotations
@@ -65,13 +70,6 @@ def wants_of(claims: tuple[Claim, ...]) -> tuple[Want, ...]:
             mixed = {before, mode} == {SHARED, EXCLUSIVE_BELOW}
             strongest[name] = EXCLUSIVE if mixed else max(before, mode)
     return tuple(strongest.items())
-
-
-def covers(held: Claim, wanted: Claim) -> bool:
-    """Whether who holds `held` may use `wanted` without asking: the same or above, as strong."""
-    if held.shared and not wanted.shared:
-        return False
-    return held.resource in path_of(wanted.resource)
 
 
 class _Node:
@@ -136,24 +134,61 @@ class ResourceTable:
     def add(self, key: Key, wants: tuple[Want, ...], kin: Collection[Key] = ()) -> bool:
         """Put `key` in line for `wants`; true if it is clear of all of them at once.
 
-        `kin` are keys on whose behalf it works: what they hold does not exclude it, and where they
-        hold something it stands at the head of the line, since they wait for it.
+        `kin` are keys that wait for it: what they hold does not exclude it, and it goes before
+        every key that waits for one of them, since such a key cannot get on before it (law 12).
         """
         assert key not in self._entries, f"{key} is in the table already"
         entry = self._entries[key] = _Entry(wants, kin)
+        waiting: set[Key] | None = None
         for name, mode in wants:
             node = self._nodes.get(name)
             if node is None:
                 node = self._nodes[name] = _Node()
-            first = any(other in node.front for other in kin)
-            if (first or not node.line) and node.admits(mode, kin):
+            if not node.line and node.admits(mode, kin):
+                node.enter(key, mode)
+                continue
+            behind: list[Key] = []
+            if kin:
+                if waiting is None:
+                    waiting = self._waiting_for(kin)
+                behind = self._step_back(node, mode, waiting)
+            if len(behind) == len(node.line) and node.admits(mode, kin):
                 node.enter(key, mode)
             else:
                 node.line[key] = mode
                 entry.blocked += 1
-                if first:
-                    node.line.move_to_end(key, last=False)
+            for other in behind:
+                node.line.move_to_end(other)
         return entry.blocked == 0
+
+    def _waiting_for(self, kin: Collection[Key]) -> set[Key]:
+        """The keys that cannot become clear before one of `kin` is gone, over any detour."""
+        found: set[Key] = set()
+        todo = list(kin)
+        while todo:
+            key = todo.pop()
+            for name, mode in self._entries[key].wants:
+                node = self._nodes[name]
+                stuck, ahead = False, key in node.front
+                for other, wanted in node.line.items():
+                    excluded = ahead and wanted in _EXCLUDES[mode]
+                    stuck = stuck or (excluded and key not in self._entries[other].kin)
+                    if stuck and other not in found and other not in kin:
+                        found.add(other)
+                        todo.append(other)
+                    stuck = stuck or other == key
+        return found
+
+    def _step_back(self, node: _Node, mode: int, waiting: set[Key]) -> list[Key]:
+        """Take out of the front who only waits and is in the way; returns who stands behind."""
+        back = [k for k, m in node.front.items() if k in waiting and m in _EXCLUDES[mode]]
+        behind = [k for k in node.line if k in waiting]
+        for key in back:
+            assert self._entries[key].blocked > 0, "who has everything never steps back"
+            node.line[key] = node.front[key]
+            node.counts[node.front.pop(key)] -= 1
+            self._entries[key].blocked += 1
+        return [*back, *behind]
 
     def remove(self, key: Key) -> list[Key]:
         """Take `key` out, wherever it stands; returns the keys that became clear by it, in order.

@@ -145,8 +145,8 @@ def stop_call(call: CallState, reason: Reason, mode: Mode, now: float) -> list[e
         case Phase.RUNNING:
             asked = e.StopRequested(run=call.run.id, call=call.id, reason=reason)
             return [asked, *_first_rung(call, mode), *stop_children(call, mode, now)]
-        case Phase.STOPPING if mode is Mode.KILL and call.rung is not StoppedBy.KILLED:
-            return [*last_rungs(call, now), *stop_children(call, mode, now)]
+        case Phase.STOPPING if mode is Mode.KILL:
+            return [*_hurry(call, now), *stop_children(call, mode, now)]
         case Phase.STOPPING:
             return []
         case _:
@@ -159,6 +159,13 @@ def _first_rung(call: CallState, mode: Mode) -> list[e.Event]:
             return [e.KillSent(run=call.run.id, call=call.id)]
         return [ask(call, min(HURRY_S, call.contract.grace_s))]
     return [] if call.commit is Commit.INSIDE else [ask(call)]
+
+
+def _hurry(call: CallState, now: float) -> list[e.Event]:
+    if call.rung is None:
+        # The stop still waited for the commit block: nobody has told the body yet.
+        return _first_rung(call, Mode.KILL)
+    return [] if call.rung is StoppedBy.KILLED else last_rungs(call, now)
 
 
 def last_rungs(call: CallState, now: float) -> list[e.Event]:
@@ -187,8 +194,13 @@ def cancel_run(run: RunState, reason: Reason, mode: Mode, now: float) -> list[e.
     return found
 
 
-def cancel_batch(batch: BatchState, reason: Reason, mode: Mode, now: float) -> list[e.Event]:
-    """Accept a cancel of a batch; nothing if it is over or was cancelled as strongly before."""
+def cancel_batch(
+    batch: BatchState, reason: Reason, mode: Mode, now: float, but: CallState | None = None
+) -> list[e.Event]:
+    """Accept a cancel of a batch; nothing if it is over or was cancelled as strongly before.
+
+    `but` is a call that is settled in the same instant already.
+    """
     if batch.closed or (batch.mode is not None and _strength(batch.mode) >= _strength(mode)):
         return []
     first = batch.cancelled or reason
@@ -196,7 +208,23 @@ def cancel_batch(batch: BatchState, reason: Reason, mode: Mode, now: float) -> l
         e.BatchCancelled(run=batch.run.id, batch=batch.id, reason=first, mode=mode)
     ]
     for call in batch.calls:
-        found += stop_call(call, first, mode, now)
+        if call is not but:
+            found += stop_call(call, first, mode, now)
+    return found
+
+
+def with_siblings(call: CallState, found: list[e.Event], now: float) -> list[e.Event]:
+    """The events of a call, and in a batch that asked for it, what its failure does to the others.
+
+    However the call failed: an error, a deadline and an abandoned worker alike (law 14
+    isolated-siblings).
+    """
+    if call.batch.stop_on_failure and any(
+        isinstance(event, e.CallSettled) and event.call == call.id and event.outcome in FAILURES
+        for event in found
+    ):
+        reason = Reason.SIBLING_FAILED
+        found += cancel_batch(call.batch, reason, Mode.INTERRUPT, now, but=call)
     return found
 
 

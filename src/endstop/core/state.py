@@ -42,6 +42,7 @@ class CallState:
     """One call. `due` belongs to the timer queue; `holds` says that it holds slot and claims."""
 
     __slots__ = (
+        "accepted_at",
         "alive",
         "approval",
         "arguments",
@@ -88,7 +89,7 @@ class CallState:
         self.cost = accepted.cost
         self.phase = Phase.PREPARING
         self.stage = Stage.OUTSIDE
-        self.phase_at = now
+        self.accepted_at = self.phase_at = now
         self.due: float | None = None
         self.hook: str | None = None
         self.hook_limit_s: float | None = None
@@ -176,6 +177,7 @@ class RunState:
         "cancelled",
         "closing",
         "ended",
+        "fenced",
         "id",
         "mode",
         "open_batches",
@@ -193,6 +195,7 @@ class RunState:
         self.cancelled: Reason | None = None
         self.mode: Mode | None = None
         self.closing = False
+        self.fenced = False
         self.ended = False
         self.seq = 0
 
@@ -203,12 +206,12 @@ class RunState:
                 yield from batch.calls
 
     def kin(self) -> tuple[str, ...]:
-        """The calls above this run, nearest first: a child may use what they hold."""
+        """The calls that wait for this run, nearest first: a child may use what they hold."""
         keys = []
-        parent = self.parent
-        while parent is not None:
-            keys.append(parent.id)
-            parent = parent.run.parent
+        run = self
+        while run.attached and run.parent is not None:
+            keys.append(run.parent.id)
+            run = run.parent.run
         return tuple(keys)
 
 

@@ -1,0 +1,326 @@
+"""What must be true of the events of a run, read as a story. Public test tools; only reads.
+
+A story is everything that a runtime said, of one run or of several, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from endstop.core import events as e
+from endstop.core.rules import RULES
+from endstop.core.terms import (
+    CANCEL_REASONS,
+    Claim,
+    Effect,
+    EffectClass,
+    Outcome,
+    Phase,
+    Reason,
+    StoppedBy,
+)
+from endstop.testing.state_laws import conflict
+
+_TIMED_OUT = frozenset({Reason.DEADLINE, Reason.IDLE, Reason.BATCH_DEADLINE})
+
+
+class _Call:
+    """What the story has told of one call so far."""
+
+    def __init__(self, accepted: e.CallAccepted) -> None:
+        self.accepted = accepted
+        self.claims: tuple[Claim, ...] = accepted.claims
+        self.phase = Phase.PREPARING
+        self.grants = 0
+        self.starts = 0
+        self.stops: list[e.StopRequested] = []
+        self.asked = 0
+        self.kills = 0
+        self.question: str | None = None
+        self.commit: bool | None = None
+        self.in_commit = False
+        self.spent: dict[str, Decimal] = {}
+        self.ending: e.CallSettled | None = None
+        self.late_ends = 0
+
+
+class _Story:
+    """Reads events one by one and notes every law that they break."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.calls: dict[str, _Call] = {}
+        self.sizes: dict[str, int] = {}
+        self.of_batch: dict[str, list[str]] = {}
+        self.closed: set[str] = set()
+        self.parents: dict[str, str | None] = {}
+        self.ended: dict[str, Outcome] = {}
+        self.cancelled: dict[str, Reason] = {}
+
+    def read(self, event: e.Event) -> None:
+        match event:
+            case (
+                e.RunOpened()
+                | e.RunCancelled()
+                | e.RunClosing()
+                | e.RunInterrupted()
+                | e.RunEnded()
+                | e.BatchOpened()
+                | e.BatchCancelled()
+                | e.BatchClosed()
+            ):
+                self._run_event(event)
+            case e.CallAccepted():
+                self._accepted(event)
+            case _:
+                self._call_event(event)
+
+    def _run_event(self, event: e.RunEvent) -> None:
+        if not isinstance(event, e.RunOpened) and event.run not in self.parents:
+            self.wrong.append(f"law 3 one-ending: {type(event).__name__} of unknown {event.run}")
+        match event:
+            case e.RunOpened():
+                if event.run in self.parents:
+                    self.wrong.append(f"law 2 right-target: {event.run} was opened twice")
+                self.parents[event.run] = event.parent_call
+            case e.RunCancelled():
+                if event.run in self.ended:
+                    self.wrong.append(f"law 3 one-ending: {event.run} was cancelled after its end")
+                first = self.cancelled.setdefault(event.run, event.reason)
+                if event.reason is not first:
+                    self.wrong.append(f"law 2 right-target: {event.run} changed its cancel reason")
+            case e.BatchOpened():
+                if event.batch in self.sizes:
+                    self.wrong.append(f"law 2 right-target: {event.batch} was opened twice")
+                self.sizes[event.batch] = event.size
+                self.of_batch[event.batch] = []
+            case e.BatchCancelled():
+                if event.batch in self.closed:
+                    self.wrong.append(f"law 3 one-ending: {event.batch} was cancelled when closed")
+                self.cancelled.setdefault(event.batch, event.reason)
+            case e.BatchClosed():
+                self._batch_closed(event)
+            case e.RunEnded():
+                self._run_ended(event)
+            case e.RunClosing() | e.RunInterrupted():
+                pass
+
+    def _batch_closed(self, event: e.BatchClosed) -> None:
+        if event.batch in self.closed:
+            self.wrong.append(f"law 3 one-ending: {event.batch} closed twice")
+        self.closed.add(event.batch)
+        members = self.of_batch.get(event.batch, [])
+        still_open = [c for c in members if self.calls[c].ending is None]
+        if still_open or len(members) != self.sizes.get(event.batch):
+            self.wrong.append(
+                f"law 4 one-answer: {event.batch} closed before {still_open or 'all'}"
+            )
+
+    def _run_ended(self, event: e.RunEnded) -> None:
+        if event.run in self.ended:
+            self.wrong.append(f"law 3 one-ending: {event.run} ended twice")
+        self.ended[event.run] = event.outcome
+        mine = [b for b in self.sizes if b.partition("/")[0] == event.run]
+        if any(batch not in self.closed for batch in mine):
+            self.wrong.append(f"law 4 one-answer: {event.run} ended with a batch open")
+        cancelled = event.run in self.cancelled
+        if cancelled == (event.outcome is Outcome.SUCCEEDED):
+            self.wrong.append(
+                f"law 3 one-ending: {event.run} ended {event.outcome}, cancelled={cancelled}"
+            )
+
+    def _accepted(self, event: e.CallAccepted) -> None:
+        if event.call in self.calls:
+            self.wrong.append(f"law 4 one-answer: {event.call} was accepted twice")
+        members = self.of_batch.setdefault(event.batch, [])
+        if event.index != len(members):
+            self.wrong.append(f"law 4 one-answer: {event.call} is out of request order")
+        members.append(event.call)
+        self.calls[event.call] = _Call(event)
+
+    def _call_event(self, event: e.CallEvent) -> None:
+        call = self.calls.get(event.call)
+        name = type(event).__name__
+        if call is None:
+            self.wrong.append(f"law 4 one-answer: {name} of {event.call}, which was not accepted")
+            return
+        to = RULES.get((call.phase, type(event)))
+        if to is None:
+            law = "law 3 one-ending" if call.ending is not None else "law 1 one-door"
+            self.wrong.append(f"{law}: {event.call} is {call.phase} and took {name}")
+        else:
+            call.phase = to
+        match event:
+            case e.CallGranted() | e.CallStarted():
+                self._towards_body(call, event)
+            case e.ApprovalAsked():
+                call.question, call.claims = event.digest, event.claims
+            case e.ApprovalAnswered():
+                if call.question != event.digest:
+                    self.wrong.append(f"law 13 one-approval: {event.call} got a stray answer")
+                call.question = None
+            case e.CallQueued():
+                if call.question is not None:
+                    self.wrong.append(f"law 13 one-approval: {event.call} queued unanswered")
+                if event.claims is not None:
+                    call.claims = event.claims
+            case e.CallSettled():
+                self._settled(call, event)
+            case e.LateEnd():
+                self._late_end(call, event)
+            case _:
+                self._during(call, event)
+
+    def _during(self, call: _Call, event: e.CallEvent) -> None:
+        match event:
+            case e.CommitBegan():
+                call.in_commit = True
+                if call.stops:
+                    self.wrong.append(f"law 1 one-door: {event.call} committed after a stop")
+            case e.CommitEnded():
+                call.in_commit, call.commit = False, event.done
+            case e.CallSpent():
+                money = event.money
+                call.spent[money.currency] = (
+                    call.spent.get(money.currency, Decimal(0)) + money.amount
+                )
+                if event.late != (call.ending is not None):
+                    self.wrong.append(f"law 20 paid-once: {event.call} spent, late={event.late}")
+            case e.StopRequested():
+                call.stops.append(event)
+                if len(call.stops) > 1:
+                    self.wrong.append(f"law 2 right-target: {event.call} was stopped twice")
+            case e.AskSent():
+                call.asked += 1
+                if call.asked > 1 or call.kills:
+                    self.wrong.append(f"law 6 bounded-stop: {event.call} was asked again")
+            case e.KillSent():
+                call.kills += 1
+                if call.kills > 1:
+                    self.wrong.append(f"law 6 bounded-stop: {event.call} was killed twice")
+                if not call.accepted.contract.killable:
+                    self.wrong.append(f"law 6 bounded-stop: {event.call} cannot be killed and was")
+            case _:
+                pass
+
+    def _towards_body(self, call: _Call, event: e.CallGranted | e.CallStarted) -> None:
+        name = type(event).__name__
+        run, batch = event.run, call.accepted.batch
+        if run in self.cancelled or batch in self.cancelled:
+            self.wrong.append(f"law 1 one-door: {event.call} took {name} after its cancel")
+        if isinstance(event, e.CallStarted):
+            call.starts += 1
+            if call.starts > 1 or not call.grants:
+                self.wrong.append(
+                    f"law 1 one-door: {event.call} began {call.starts} times, {call.grants} grants"
+                )
+            return
+        call.grants += 1
+        if call.grants > 1:
+            self.wrong.append(f"law 1 one-door: {event.call} was granted twice")
+        for earlier_id in self.of_batch[batch][: call.accepted.index]:
+            earlier = self.calls[earlier_id]
+            waits = earlier.ending is None and not earlier.grants
+            if waits and any(conflict(a, b) for a in earlier.claims for b in call.claims):
+                self.wrong.append(
+                    f"law 4 one-answer: {event.call} was granted before {earlier_id}, "
+                    "which it conflicts with"
+                )
+
+    def _settled(self, call: _Call, event: e.CallSettled) -> None:
+        if call.ending is not None:
+            self.wrong.append(f"law 3 one-ending: {event.call} was settled twice")
+            return
+        call.ending = event
+        if call.starts:
+            self._after_start(call, event)
+        else:
+            self._without_start(call, event)
+        sums = {money.currency: money.amount for money in event.spent}
+        if {c: a for c, a in sums.items() if a} != {c: a for c, a in call.spent.items() if a}:
+            recovered = event.reason is Reason.DRIVER_LOST and not event.spent
+            if not recovered:
+                self.wrong.append(
+                    f"law 20 paid-once: {event.call} ends with {sums}, not {call.spent}"
+                )
+
+    def _without_start(self, call: _Call, event: e.CallSettled) -> None:
+        # A driver that is lost may have begun what it had no time to record.
+        lost = event.outcome is Outcome.LOST and event.reason is Reason.DRIVER_LOST
+        if event.effect is not Effect.NONE and not lost:
+            self.wrong.append(f"law 5 honest-effect: {event.call} never began, {event.effect}")
+        human = event.reason is Reason.ANSWERED_BY_HUMAN and event.outcome is Outcome.SUCCEEDED
+        cancelled = event.outcome is Outcome.CANCELLED and event.reason in CANCEL_REASONS
+        rejected = event.outcome is Outcome.REJECTED and event.reason not in CANCEL_REASONS
+        if not (human or cancelled or rejected or lost):
+            self.wrong.append(
+                f"law 5 honest-effect: {event.call} never began, {event.outcome}/{event.reason}"
+            )
+        if event.alive or event.stopped_by is not None or event.ran_s:
+            self.wrong.append(f"law 5 honest-effect: {event.call} never began and was stopped")
+
+    def _after_start(self, call: _Call, event: e.CallSettled) -> None:
+        contract = call.accepted.contract
+        if event.outcome is Outcome.REJECTED:
+            self.wrong.append(f"law 5 honest-effect: {event.call} began and was rejected")
+        returned = event.reason in (Reason.OK, Reason.RESULT_UNSERIALISABLE)
+        if returned or call.commit:
+            told = event.effect is Effect.DONE or (not returned and call.in_commit)
+        elif contract.effect is EffectClass.READ_ONLY:
+            told = event.effect is Effect.NONE
+        elif contract.commits and call.commit is None and not call.in_commit:
+            told = event.effect is Effect.NONE or event.reason is Reason.DRIVER_LOST
+        else:
+            told = event.effect is Effect.UNKNOWN
+        if not told:
+            self.wrong.append(
+                f"law 5 honest-effect: {event.call} {event.outcome}/{event.reason} "
+                f"says effect {event.effect}"
+            )
+        stopped = event.outcome in (Outcome.CANCELLED, Outcome.TIMED_OUT)
+        if stopped:
+            reasons = CANCEL_REASONS if event.outcome is Outcome.CANCELLED else _TIMED_OUT
+            if not call.stops or call.stops[0].reason is not event.reason:
+                self.wrong.append(f"law 2 right-target: {event.call} ends for a reason not asked")
+            if event.reason not in reasons:
+                self.wrong.append(
+                    f"law 5 honest-effect: {event.call} {event.outcome}/{event.reason}"
+                )
+            if event.stopped_by is StoppedBy.KILLED and not call.kills:
+                self.wrong.append(f"law 6 bounded-stop: {event.call} says killed and was not")
+            if not (call.asked or call.kills):
+                self.wrong.append(f"law 6 bounded-stop: {event.call} was stopped without a word")
+        if event.alive != (event.stopped_by is StoppedBy.ABANDONED):
+            self.wrong.append(f"law 9 on-the-books: {event.call} alive={event.alive}")
+
+    def _late_end(self, call: _Call, event: e.LateEnd) -> None:
+        call.late_ends += 1
+        if call.ending is None or not call.ending.alive or call.late_ends > 1:
+            self.wrong.append(f"law 9 on-the-books: {event.call} ended late, which it cannot")
+
+    def close(self) -> None:
+        """What must be there when nothing more will come."""
+        for call_id, call in self.calls.items():
+            if call.ending is None:
+                self.wrong.append(f"law 4 one-answer: {call_id} has no ending")
+        for batch in self.sizes:
+            if batch not in self.closed:
+                self.wrong.append(f"law 4 one-answer: {batch} was not closed")
+        for run in self.cancelled:
+            if run in self.parents and run not in self.ended:
+                self.wrong.append(f"law 3 one-ending: {run} was cancelled and has no ending")
+
+
+def check_story(events: Iterable[e.Event], *, complete: bool = True) -> list[str]:
+    """Every law that a story breaks, each complaint beginning with the law's name.
+
+    With `complete` the story must also be over: every call answered, every batch closed, every
+    cancelled run ended. Without it, a beginning of a story is enough (a crash may cut it anywhere).
+    """
+    story = _Story()
+    for event in events:
+        story.read(event)
+    if complete:
+        story.close()
+    return story.wrong

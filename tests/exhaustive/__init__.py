@@ -1,0 +1,1 @@
+"""Every order of every input, for worlds of two and three calls."""

@@ -1,0 +1,290 @@
+"""The worlds that the explorer visits: one for each thing that can stand between call and body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from endstop.core import inputs as i
+from endstop.core.state import State
+from endstop.core.terms import (
+    ApprovalTerms,
+    Claim,
+    Contract,
+    EffectClass,
+    How,
+    Isolation,
+    Limits,
+    Mode,
+    Reason,
+    Refusal,
+    Verdict,
+)
+from tests.exhaustive.explorer import Said, Wait, World
+from tests.money import eur
+
+PLAIN = Contract(deadline_s=20.0, grace_s=3.0, commit_s=5.0, kill_s=2.0, start_s=None)
+CALM = Contract(deadline_s=None, grace_s=3.0, commit_s=5.0, kill_s=2.0, start_s=None)
+
+
+def contract(base: Contract = CALM, **changed: Any) -> Contract:
+    """The contract `base` with some of its fields changed."""
+    names = Contract.__slots__
+    return Contract(**{name: getattr(base, name) for name in names} | changed)
+
+
+def asked(*claims: Claim, terms: Contract = CALM, **fields: Any) -> i.Asked:
+    """One call of a batch."""
+    known = {"model_id": "m", "tool": "t", "arguments": {}, "contract": terms, "claims": claims}
+    return i.Asked(**known | fields)
+
+
+def x(resource: str, wait_s: float | None = None) -> Claim:
+    """An exclusive claim."""
+    return Claim(resource=resource, wait_s=wait_s)
+
+
+def s(resource: str, wait_s: float | None = None) -> Claim:
+    """A shared claim."""
+    return Claim(resource=resource, shared=True, wait_s=wait_s)
+
+
+def begin(*calls: i.Asked, limits: Limits | None = None, **batch: Any) -> tuple[i.Input, ...]:
+    """One run, one batch."""
+    return (i.OpenRun(run="r", limits=limits), i.SubmitBatch(run="r", calls=calls, **batch))
+
+
+def body(*indexes: int, how: tuple[How, ...] = (How.RETURNED,), run: str = "r") -> tuple[Said, ...]:
+    """The claim and the end of some bodies."""
+    ids = [f"{run}/0.{index}" for index in indexes]
+    return (
+        *(i.Claimed(call=c) for c in ids),
+        *(i.BodyEnded(call=c, how=h) for c in ids for h in how),
+    )
+
+
+def cancels(*targets: str, modes: tuple[Mode, ...] = (Mode.INTERRUPT,)) -> tuple[Said, ...]:
+    """A cancel of each target in each mode."""
+    return tuple(i.Cancel(target=t, mode=m) for t in targets for m in modes)
+
+
+MODES = (Mode.DRAIN, Mode.INTERRUPT, Mode.KILL)
+TICK = (i.Tick(),)
+C0, C1, C2 = "r/0.0", "r/0.1", "r/0.2"
+ALL_HOW = (How.RETURNED, How.RAISED, How.STOPPED)
+
+
+def spends_once(state: State, said: Said) -> bool:
+    """Each call reports what it spent at most once."""
+    return not isinstance(said, i.Spent) or not state.calls[said.call].spent
+
+
+def pauses_twice(state: State, said: Said) -> bool:
+    """Pauses nest two deep, and time goes on for a while only."""
+    if isinstance(said, i.HumanBegan):
+        meter = state.calls[said.call].meter
+        return meter is None or meter._pauses < 2
+    return True
+
+
+def opens_once(state: State, said: Said) -> bool:
+    """One batch for each run."""
+    if isinstance(said, i.SubmitBatch):
+        run = state.runs.get(said.run)
+        return run is None or not run.batches
+    return True
+
+
+def two_batches(state: State, said: Said) -> bool:
+    """One more batch for the run, at any time."""
+    return not isinstance(said, i.SubmitBatch) or len(state.runs["r"].batches) < 2
+
+
+_DEADLINE = contract(PLAIN, deadline_s=4.0)
+_PROCESS = contract(isolation=Isolation.PROCESS)
+_THREAD = contract(PLAIN, isolation=Isolation.THREAD)
+_OK = i.Prepared(call=C0, arguments={}, claims=(x("k"),))
+_NO = i.Refused(call=C0, refusal=Refusal(reason=Reason.DENIED_BY_POLICY, message="no"))
+_HOOK = i.HookBegan(call=C0, hook="h", limit_s=6.0)
+
+
+def _answers(call: str, digest: str = "d") -> tuple[Said, ...]:
+    edit = i.Answered(
+        call=call, digest=digest, verdict=Verdict.EDIT, arguments={"a": 2}, claims=(x("j"),)
+    )
+    others = (Verdict.APPROVE, Verdict.REJECT, Verdict.RESPOND)
+    return (*(i.Answered(call=call, digest=digest, verdict=v) for v in others), edit)
+
+
+_QUESTION = i.Prepared(
+    call=C0,
+    arguments={"a": 1},
+    claims=(x("k"),),
+    approval=ApprovalTerms(digest="d", expires_s=9.0),
+)
+_CHILD = (
+    i.OpenRun(run="c", parent_call=C0),
+    i.SubmitBatch(run="c", calls=(asked(x("k"), terms=_THREAD), asked(x("k"), terms=_THREAD))),
+)
+_PARK = (i.ParkBegan(call=C0), i.ParkEnded(call=C0))
+
+TWO_CALLS: tuple[World, ...] = (
+    World(
+        name="independent",
+        setup=begin(asked(terms=PLAIN), asked(terms=PLAIN)),
+        alphabet=(
+            *body(0, 1, how=ALL_HOW),
+            i.StartFailed(call=C0, message="no worker"),
+            *cancels("r", "r/0", C0, modes=MODES),
+            i.CloseRun(run="r"),
+            *TICK,
+        ),
+    ),
+    World(
+        name="fenced and closed",
+        setup=begin(asked(x("k"), terms=contract(start_s=2.0)), asked(x("k"))),
+        alphabet=(
+            *body(0, 1),
+            i.RunFenced(run="r"),
+            i.CloseRun(run="r"),
+            i.SubmitBatch(run="r", calls=(asked(x("k")),)),
+            *cancels("r"),
+            *TICK,
+        ),
+        allows=two_batches,
+    ),
+    World(
+        name="hook before a conflicting call",
+        setup=begin(asked(x("k"), ready=False), asked(x("k"), terms=PLAIN)),
+        alphabet=(_HOOK, _OK, _NO, *body(0, 1), *cancels("r", C0, C1, modes=MODES), *TICK),
+    ),
+    World(
+        name="hook that rewrites what is wanted",
+        setup=begin(asked(x("j"), ready=False), asked(x("k")), asked(x("j"))),
+        alphabet=(_HOOK, _OK, _NO, *body(0, 1, 2), *cancels("r"), *TICK),
+    ),
+    World(
+        name="together",
+        setup=begin(asked(x("k"), ready=False), asked(), asked(ready=False), together=True),
+        alphabet=(
+            _HOOK,
+            _OK,
+            _NO,
+            i.Prepared(call=C2, arguments={}, claims=()),
+            *body(0, 1, 2),
+            *cancels("r", C2, modes=(Mode.DRAIN, Mode.INTERRUPT)),
+            *TICK,
+        ),
+    ),
+    World(
+        name="approval",
+        setup=begin(asked(x("k"), ready=False), asked(x("k"), terms=PLAIN), deadline_s=12.0),
+        alphabet=(
+            _QUESTION,
+            *_answers(C0),
+            *_answers(C0, "stale"),
+            _NO,
+            *body(0, 1),
+            *cancels("r", C0),
+            *TICK,
+        ),
+    ),
+    World(
+        name="process",
+        setup=begin(
+            asked(x("k"), terms=contract(_DEADLINE, isolation=Isolation.PROCESS)),
+            asked(x("k"), terms=_PROCESS),
+        ),
+        alphabet=(
+            *body(0, 1, how=(How.RETURNED, How.STOPPED, How.LOST)),
+            *cancels("r", C0, modes=MODES),
+            *TICK,
+        ),
+    ),
+    World(
+        name="commit point",
+        setup=begin(
+            asked(x("k"), terms=contract(_DEADLINE, commits=True)),
+            asked(x("k"), terms=contract(effect=EffectClass.READ_ONLY)),
+        ),
+        alphabet=(
+            *body(0, 1, how=ALL_HOW),
+            i.CommitEntered(call=C0),
+            i.CommitLeft(call=C0, done=True),
+            i.CommitLeft(call=C0, done=False),
+            *cancels("r", C0, modes=MODES),
+            *TICK,
+        ),
+        bound_s=8.0,
+    ),
+    World(
+        name="commit point of a process",
+        setup=begin(asked(terms=contract(_PROCESS, commits=True))),
+        alphabet=(
+            *body(0, how=ALL_HOW),
+            i.CommitEntered(call=C0),
+            i.CommitLeft(call=C0, done=True),
+            *cancels("r", "r/0", C0, modes=MODES),
+            *TICK,
+        ),
+        bound_s=10.0,
+    ),
+    World(
+        name="pauses",
+        setup=begin(asked(terms=contract(deadline_s=5.0, idle_s=2.0)), asked(), deadline_s=8.0),
+        alphabet=(
+            *body(0, 1),
+            i.Progressed(call=C0),
+            i.HumanBegan(call=C0),
+            i.HumanEnded(call=C0),
+            *cancels("r", "r/0", modes=(Mode.DRAIN, Mode.INTERRUPT)),
+            Wait(seconds=1.5),
+            *TICK,
+        ),
+        allows=lambda state, said: (
+            pauses_twice(state, said)
+            and (not isinstance(said, Wait) or state.calls[C0].settled is None)
+        ),
+    ),
+    World(
+        name="money",
+        setup=begin(
+            asked(cost=eur("2"), terms=PLAIN),
+            asked(cost=eur("2"), terms=contract(commits=True)),
+            limits=Limits(money=(eur("3"),), tool_calls=(("t", 2),)),
+        ),
+        alphabet=(
+            *body(0, 1, how=ALL_HOW),
+            i.StartFailed(call=C0, message="no worker"),
+            i.Spent(call=C0, money=eur("1")),
+            i.Spent(call=C1, money=eur("1")),
+            *cancels("r", C0),
+            *TICK,
+        ),
+        allows=spends_once,
+    ),
+    World(
+        name="children",
+        setup=(*begin(asked(x("k"), terms=_THREAD), stop_on_failure=True), *_CHILD[:0]),
+        alphabet=(
+            *body(0, how=(How.RETURNED, How.RAISED)),
+            *_CHILD,
+            *_PARK,
+            *body(0, 1, run="c"),
+            i.CloseRun(run="c"),
+            *cancels("r", modes=MODES),
+            *cancels("c"),
+            *TICK,
+        ),
+        slots={Isolation.THREAD: 1},
+        allows=opens_once,
+    ),
+    World(
+        name="wait limits",
+        setup=begin(
+            asked(x("k"), x("j")),
+            asked(x("k", 3.0), s("j", 6.0)),
+            asked(s("j", 4.0)),
+        ),
+        alphabet=(*body(0, 1, 2), *cancels("r", C0, C1), *TICK),
+    ),
+)
