@@ -170,20 +170,25 @@ def test_many_processes_may_make_one_file(tmp_path: Path) -> None:
 import sys
 from endstop.store.sqlite import SqliteJournal
 print("ready", flush=True)
-sys.stdin.readline()
-SqliteJournal(sys.argv[1]).close()
+for path in sys.stdin:
+    SqliteJournal(path.strip()).close()
+    print("made", flush=True)
 """
-    for round_ in range(2):
-        children = [python(script, tmp_path / f"{round_}.db") for _ in range(3)]
-        for child in children:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
+    children = [python(script) for _ in range(3)]
+
+    def lines() -> list[str]:
+        assert all(child.stdout for child in children)
+        return [child.stdout.readline().strip() for child in children if child.stdout]
+
+    assert lines() == ["ready"] * 3
+    for round_ in range(40):
         for child in children:
             assert child.stdin is not None
-            child.stdin.write("go\n")
+            child.stdin.write(f"{tmp_path}/{round_}.db\n")
             child.stdin.flush()
-        for child in children:
-            output(child)
+        assert lines() == ["made"] * 3, [child.communicate() for child in children]
+    for child in children:
+        output(child)
 
 
 def test_the_mark_of_the_file_is_the_one_that_is_looked_for(tmp_path: Path) -> None:

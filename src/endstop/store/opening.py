@@ -20,6 +20,7 @@ SCHEMA = 1
 APPLICATION_ID = 1701733459
 """What `mark_file` in `queries.sql` writes."""
 
+_VERSIONS = {"schema": SCHEMA, "format": FORMAT}
 _TABLES = (
     "create_meta",
     "create_runs",
@@ -123,11 +124,8 @@ def _prepared(connection: sqlite3.Connection, path: Path) -> bool:
         execute(SQL["full_flush"])
         if not ours:
             execute(SQL["begin_write"])
-            for name in _TABLES:
-                execute(SQL[name])
-            execute(SQL["set_meta"], ("schema", str(SCHEMA)))
-            execute(SQL["set_meta"], ("format", str(FORMAT)))
-            execute(SQL["mark_file"])
+            if not _is_ours(connection, path):
+                _create(connection)
             execute(SQL["commit"])
         _check_version(connection, path)
     except sqlite3.OperationalError as error:
@@ -140,12 +138,30 @@ def _prepared(connection: sqlite3.Connection, path: Path) -> bool:
     return True
 
 
+def _create(connection: sqlite3.Connection) -> None:
+    for name in _TABLES:
+        connection.execute(SQL[name])
+    for name, version in _VERSIONS.items():
+        connection.execute(SQL["set_meta"], (name, str(version)))
+    connection.execute(SQL["mark_file"])
+
+
 def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the file is a journal; false where it is still empty."""
-    mark = connection.execute(SQL["application_id"]).fetchone()[0]
+    execute = connection.execute
+    # One snapshot for both questions: between them another process may make the journal.
+    alone = not connection.in_transaction
+    if alone:
+        execute(SQL["begin_read"])
+    try:
+        mark = execute(SQL["application_id"]).fetchone()[0]
+        tables = execute(SQL["count_tables"]).fetchone()[0]
+    finally:
+        if alone and connection.in_transaction:
+            execute(SQL["commit"])
     if mark == APPLICATION_ID:
         return True
-    if mark != 0 or connection.execute(SQL["count_tables"]).fetchone()[0] > 0:
+    if mark != 0 or tables > 0:
         raise JournalError(
             f"{path} is a SQLite database of another program; name another file for the journal"
         )
@@ -153,8 +169,7 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _check_version(connection: sqlite3.Connection, path: Path) -> None:
-    known = {"schema": SCHEMA, "format": FORMAT}
-    for name, newest in known.items():
+    for name, newest in _VERSIONS.items():
         row = connection.execute(SQL["get_meta"], (name,)).fetchone()
         if row is None or not row[0].isdecimal():
             raise JournalError(f"{path} is damaged: it does not name the version of its {name}")

@@ -31,6 +31,10 @@ PRAGMA synchronous = FULL
 -- On macOS a plain fsync leaves data in the drive's cache; elsewhere this changes nothing.
 PRAGMA fullfsync = ON
 
+-- name: begin_read
+-- Several questions, one snapshot.
+BEGIN
+
 -- name: begin_write
 -- Takes the write lock at once: a transaction that began by reading could not wait for it later.
 BEGIN IMMEDIATE
@@ -58,7 +62,7 @@ ROLLBACK TO one_append
 
 -- name: create_meta
 -- The version of schema and bodies; a file of a newer one is refused with a clear error.
-CREATE TABLE IF NOT EXISTS meta (
+CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) WITHOUT ROWID
@@ -67,7 +71,7 @@ CREATE TABLE IF NOT EXISTS meta (
 -- One row per run, for questions that must not read its events: which exist, which are open, and
 -- who drives them. With a rowid, because its order is the order of opening. `owner` is null where
 -- the driver has let go.
-CREATE TABLE IF NOT EXISTS runs (
+CREATE TABLE runs (
     run         TEXT NOT NULL UNIQUE,
     opened_at   REAL NOT NULL,
     ended_at    REAL,
@@ -81,7 +85,7 @@ CREATE TABLE IF NOT EXISTS runs (
 -- name: create_events
 -- The journal itself. The key is the fence: of two drivers that both write number n of a run, the
 -- second fails here (law 3 one-ending).
-CREATE TABLE IF NOT EXISTS events (
+CREATE TABLE events (
     run  TEXT NOT NULL,
     seq  INTEGER NOT NULL,
     at_s REAL NOT NULL,
@@ -93,28 +97,28 @@ CREATE TABLE IF NOT EXISTS events (
 
 -- name: create_blobs
 -- Large results, beside the journal; the body of their event holds the digest. Same text, one row.
-CREATE TABLE IF NOT EXISTS blobs (
+CREATE TABLE blobs (
     digest TEXT PRIMARY KEY,
     data   TEXT NOT NULL
 )
 
 -- name: one_ending_per_call
 -- Law 3 one-ending, kept by the file itself, whatever program writes to it.
-CREATE UNIQUE INDEX IF NOT EXISTS one_ending_per_call
+CREATE UNIQUE INDEX one_ending_per_call
     ON events (run, call) WHERE kind = 'call_settled'
 
 -- name: one_ending_per_run
 -- The same for runs.
-CREATE UNIQUE INDEX IF NOT EXISTS one_ending_per_run
+CREATE UNIQUE INDEX one_ending_per_run
     ON events (run) WHERE kind = 'run_ended'
 
 -- name: open_runs
 -- Few of many runs are open: finding the orphans must not scan those that are over.
-CREATE INDEX IF NOT EXISTS open_runs ON runs (id) WHERE ended_at IS NULL
+CREATE INDEX open_runs ON runs (id) WHERE ended_at IS NULL
 
 -- name: set_meta
--- Ignored where the row exists: two processes may make one file at the same time.
-INSERT OR IGNORE INTO meta (name, value) VALUES (?, ?)
+-- In the transaction that makes the tables: no journal is ever without its versions.
+INSERT INTO meta (name, value) VALUES (?, ?)
 
 -- name: get_meta
 -- Read at every opening, before anything else is believed.
