@@ -33,6 +33,11 @@ class GivenSchema:
             raise schema.complaint(tool, lines)
         return dict(arguments) if self.as_dict is None else {self.as_dict: dict(arguments)}
 
+    def unwrap(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments by name, from what `check` returned or from before it."""
+        inside = arguments.get(self.as_dict) if self.as_dict is not None else None
+        return inside if isinstance(inside, Mapping) and len(arguments) == 1 else arguments
+
 
 def schema_problem(given: object) -> str | None:
     """Why this is no schema of an object, in words; None if it is one."""

@@ -163,6 +163,8 @@ class Tool:
 
     def _filled(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """The arguments with the function's defaults where something was left out."""
+        if self._given is not None:
+            return self._given.unwrap(arguments)
         if len(arguments) == len(self._signature) or not self._defaults:
             return arguments
         return {**self._defaults, **arguments}

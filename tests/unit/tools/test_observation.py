@@ -147,6 +147,14 @@ def test_law_5_honest_effect_words_say_what_the_ending_says(row: Row) -> None:
         assert ended_itself or no_effect == (row.ending.effect is Effect.NONE), text
 
 
+@pytest.mark.parametrize("row", ROWS, ids=label)
+def test_only_a_success_is_no_error(row: Row) -> None:
+    seen = observe(row.ending, call="c", model_id="m", tool="t")
+    assert seen.is_error == (row.ending.outcome is not Outcome.SUCCEEDED)
+    assert (seen.outcome, seen.reason) == (row.ending.outcome, row.ending.reason)
+    assert seen.effect is row.ending.effect
+
+
 def test_the_rows_cover_every_reason() -> None:
     covered = {row.ending.reason for row in ROWS} | {Reason.ANSWERED_BY_HUMAN}
     assert covered == set(Reason)

@@ -613,7 +613,9 @@ def test_a_tool_from_a_schema_can_take_one_dict() -> None:
     def take(arguments: dict[str, Any]) -> Any:
         return arguments["odd-name"]
 
-    made = tool_from_schema("take", GIVEN, take, as_dict="arguments")
+    made = tool_from_schema("take", GIVEN, take, as_dict="arguments", resources=["k:{path}"])
+    for arguments in ({"path": "a"}, made.bind({"path": "a"})):
+        assert [claim.resource for claim in made.claims(arguments)] == ["k:a"]
     assert made(**made.bind({"path": "a", "odd-name": 3})) == 3
 
 
