@@ -14,6 +14,7 @@ arguments.
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import json
 import re
@@ -64,11 +65,15 @@ def read_signature(
 
     Raises ContractError naming the parameter that a model cannot fill, with the mend.
     """
-    hints = _type_hints(tool, fn, names)
+    plain, settled = unwrapped(fn)
+    hints = _type_hints(tool, fn, plain, names)
     parameters: list[Parameter] = []
     context: str | None = None
     context_type: type | None = None
     for parameter in inspect.signature(fn).parameters.values():
+        if parameter.name in settled:
+            # What a partial has fixed is not for the model to change.
+            continue
         where = f"tool `{tool}`: parameter `{parameter.name}`"
         annotation = hints.get(parameter.name, parameter.empty)
         found = _context_type(annotation, context_base)
@@ -91,6 +96,11 @@ def read_signature(
                 )
             case _:
                 pass
+        if annotation is parameter.empty and parameter.name in ("self", "cls") and not parameters:
+            raise ContractError(
+                f"{where} makes this a method; leave it undecorated and make a tool of the bound "
+                "one: tool(thing.method)"
+            )
         if annotation is parameter.empty:
             raise ContractError(f"{where} has no type; write for example `{parameter.name}: str`")
         required = parameter.default is parameter.empty
@@ -107,12 +117,19 @@ def read_signature(
     return Signature(tuple(parameters), context, context_type)
 
 
-def _type_hints(tool: str, fn: Callable[..., Any], names: Mapping[str, Any]) -> dict[str, Any]:
+def unwrapped(fn: Callable[..., Any]) -> tuple[Callable[..., Any], frozenset[str]]:
+    """The function inside wrappers and partials, and the names that partials have fixed."""
+    settled: set[str] = set()
     plain = inspect.unwrap(fn)
-    while hasattr(plain, "func"):  # functools.partial
-        plain = plain.func
-    if not hasattr(plain, "__annotations__") and hasattr(plain, "__func__"):
-        plain = plain.__func__
+    while isinstance(plain, functools.partial):
+        settled |= plain.keywords.keys()
+        plain = inspect.unwrap(plain.func)
+    return getattr(plain, "__func__", plain), frozenset(settled)
+
+
+def _type_hints(
+    tool: str, fn: Callable[..., Any], plain: Callable[..., Any], names: Mapping[str, Any]
+) -> dict[str, Any]:
     try:
         try:
             hints = typing.get_type_hints(plain, include_extras=True)

@@ -175,7 +175,7 @@ class Tool:
 
     @functools.cached_property
     def _docs(self) -> tuple[str, dict[str, str]]:
-        return schema.read_docstring(inspect.getdoc(self.fn) or "")
+        return schema.read_docstring(inspect.getdoc(schema.unwrapped(self.fn)[0]) or "")
 
     @functools.cached_property
     def _adapter(self) -> Any:

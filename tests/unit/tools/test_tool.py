@@ -349,6 +349,90 @@ def test_a_name_of_the_caller_does_not_shadow_the_functions_own() -> None:
     assert declare().bind({"a": "yes"})["a"] is outer.YES
 
 
+class Shop:
+    """Something whose methods may be tools."""
+
+    def __init__(self, stock: int) -> None:
+        self.stock = stock
+
+    def sell(self, count: int) -> int:
+        """Sell some."""
+        return self.stock - count
+
+
+def test_a_bound_method_is_a_tool_and_an_unbound_one_says_how() -> None:
+    sell = tool(Shop(5).sell)
+    assert sell.bind({"count": 2}) == {"count": 2}
+    assert sell(count=2) == 3
+    assert sell.description == "Sell some."
+    assert list(sell.parameters["properties"]) == ["count"]
+    with pytest.raises(ContractError, match="bound"):
+        tool(Shop.sell)
+    with pytest.raises(ContractError, match="bound to an object"):
+        tool(isolation="process")(Shop(5).sell)
+
+
+def test_what_a_partial_has_fixed_is_not_for_the_model_to_change() -> None:
+    def pay(account: int, amount: int = 1) -> str:
+        """Pay."""
+        return f"{account}:{amount}"
+
+    made = tool(name="pay")(functools.partial(pay, account=7))
+    assert list(made.parameters["properties"]) == ["amount"]
+    assert made.description == "Pay."
+    with pytest.raises(InvalidArguments, match="no such argument"):
+        made.bind({"account": 8})
+    assert made(**made.bind({"amount": 2})) == "7:2"
+
+
+class Arguments(BaseModel):
+    """A user's type may have the name that the schema uses itself."""
+
+    n: int
+
+
+class Tree(BaseModel):
+    children: list[Tree] = []
+
+
+def test_names_and_cycles_in_types_do_not_confuse_the_schema() -> None:
+    @tool
+    def fn(arguments: Arguments, tree: Tree, model_config: int = 1, json: str = "") -> None:
+        """Take them."""
+
+    assert fn.parameters["type"] == "object"
+    assert set(fn.parameters["properties"]) == {"arguments", "tree", "model_config", "json"}
+    bound = fn.bind({"arguments": {"n": 1}, "tree": {"children": [{}]}, "json": "x"})
+    assert bound["tree"].children == [Tree()]
+    assert bound["json"] == "x"
+
+
+@given(
+    text=st.lists(
+        st.sampled_from(
+            [
+                "Args:",
+                "Parameters",
+                "-----",
+                ":param x:",
+                ":returns:",
+                "    x: y",
+                "x : int",
+                "Note:",
+            ]
+        )
+        | st.text(max_size=20)
+    ).map("\n".join)
+)
+def test_no_docstring_breaks_a_tool(text: str) -> None:
+    def fn(x: int) -> None: ...
+
+    fn.__doc__ = text
+    made = tool(fn)
+    assert isinstance(made.description, str)
+    assert made.parameters["properties"]["x"]["type"] == "integer"
+
+
 def lambda_like(*, a: int) -> None: ...
 
 
