@@ -8,12 +8,10 @@ named in a warning and the next source is asked.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
 import threading
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -331,6 +329,9 @@ def _nearest(key: str) -> str:
     inside = [known for known in (*KEYS, f"{WAITS_KEY}.file") if known.startswith(f"{key}.")]
     if inside:
         return f"; it is a table, write for example `{inside[0]}`"
+    # Only a mistake needs it, and every program pays for an import at the top.
+    import difflib
+
     close = difflib.get_close_matches(key, [*KEYS, f"{WAITS_KEY}.file"], n=1, cutoff=0.6)
     if not close:
         last = key.rpartition(".")[2]
@@ -377,6 +378,8 @@ def _find_file(start: Path) -> tuple[Path | None, dict[str, Any]]:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         text = path.read_bytes().decode("utf-8")
         return tomllib.loads(text)

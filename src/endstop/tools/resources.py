@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import string
 import sys
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -86,6 +85,8 @@ def _real_path(path: str, base: str | None) -> str:
         # POSIX leaves exactly two slashes to the system; Linux and macOS read them as one.
         real = real[1:]
     if sys.platform == "darwin":
+        import unicodedata
+
         # Most volumes there ignore case and composition: rather one collision too many.
         real = unicodedata.normalize("NFC", real).casefold()
     return real

@@ -271,3 +271,34 @@ def test_every_ending_has_words_even_one_that_no_rule_makes(
     text = wording(ending)
     assert text
     text.encode()
+
+
+def test_bh21_a_stopped_call_is_not_told_as_a_refused_one() -> None:
+    denied = wording(settled(Outcome.REJECTED, Reason.DENIED_BY_HUMAN))
+    before = wording(settled(Outcome.CANCELLED, Reason.CANCELLED_BY_USER))
+    during = wording(
+        settled(Outcome.CANCELLED, Reason.CANCELLED_BY_USER, Effect.UNKNOWN, StoppedBy.ASKED)
+    )
+    assert len({denied, before, during}) == 3
+    assert "was started" in during
+    assert "Whether it had an effect is unknown" in during
+    assert "denied" not in before + during
+
+
+def test_bh24_a_call_that_never_began_is_not_blamed_for_the_time() -> None:
+    wedged = wording(
+        settled(Outcome.TIMED_OUT, Reason.BATCH_DEADLINE, Effect.UNKNOWN, StoppedBy.ABANDONED)
+    )
+    waiting = wording(settled(Outcome.REJECTED, Reason.BATCH_DEADLINE))
+    assert "timed out" in wedged
+    assert "timed out" not in waiting
+    assert waiting.startswith("Tool call not started: ")
+
+
+def test_bh37_silence_a_no_and_a_withdrawal_are_three_things() -> None:
+    silence = wording(settled(Outcome.REJECTED, Reason.APPROVAL_EXPIRED))
+    no = wording(settled(Outcome.REJECTED, Reason.DENIED_BY_HUMAN))
+    withdrawn = wording(settled(Outcome.CANCELLED, Reason.CANCELLED_BY_USER))
+    assert len({silence, no, withdrawn}) == 3
+    assert "denied" not in silence
+    assert "nobody answered" in silence
