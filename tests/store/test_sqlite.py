@@ -403,3 +403,35 @@ def test_reading_while_another_thread_writes(journal: SqliteJournal) -> None:
     reader.join(WAIT_S)
     assert not reader.is_alive()
     assert problems == []
+
+
+def test_a_callback_that_would_wait_for_itself_is_told(journal: SqliteJournal) -> None:
+    answers: list[Exception] = []
+
+    def reads(_: Exception | None) -> None:
+        try:
+            list(journal.read("r"))
+        except JournalError as error:
+            answers.append(error)
+
+    hold = Held(journal._path)
+    ticket = journal.append("r", 0, [opened("r")], Durability.PROCESS)
+    assert ticket is not None
+    ticket.then(reads)
+    hold.release()
+    journal.flush()
+    assert ["cannot wait for the writer" in str(error) for error in answers] == [True]
+
+
+def test_a_writer_that_cannot_start_is_an_error_of_the_append(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(JournalError, match="its writer cannot be started"):
+            journal.append("r", 0, [opened("r")], Durability.PROCESS)
+    record(journal, "r", 0, opened("r"))
+    assert events_of(journal, "r") == [opened("r")]

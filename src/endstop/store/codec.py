@@ -77,7 +77,26 @@ _BESIDE = "@"
 _COLUMNS = frozenset({"run", "call"})
 # ASCII with escapes: a lone surrogate in a text must not cost the journal the whole event.
 _quote: Encode = json.encoder.encode_basestring_ascii
-_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def _json_encoder() -> Encode:
+    """Compact JSON, from one encoder that is kept.
+
+    `JSONEncoder.encode` makes a new C encoder for every value, which takes longer than most values
+    of a tool call; where there is no C encoder, that is how it is done.
+    """
+
+    def refuse(value: object) -> None:
+        raise TypeError(f"a {type(value).__name__} is not JSON")
+
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+    chunks = make(None, refuse, _quote, None, ":", ",", False, False, False)
+    return lambda value: "".join(chunks(value, 0))
+
+
+_json = _json_encoder()
 
 
 def _number(value: Any) -> str:
@@ -113,14 +132,11 @@ def encode(event: Event) -> Row:
         raise JournalError(f"a {kind} event holds a value that is not JSON: {error}") from error
 
 
-def encode_split(event: Event) -> tuple[Row, Blobs]:
-    """Like `encode`, but of a body above `BLOB_CHARS` the big fields become blobs.
+def split(event: Event) -> tuple[str, Blobs]:
+    """The body of an event that is longer than `BLOB_CHARS`, with its big fields taken out.
 
     The body then holds the digest of each (design §11); `decode` asks for the text by digest.
     """
-    row = encode(event)
-    if len(row[2]) <= BLOB_CHARS:
-        return row, []
     blobs: Blobs = []
     parts = []
     # A share per field, so that many fields just below the limit cannot add up to a huge row.
@@ -136,7 +152,7 @@ def encode_split(event: Event) -> tuple[Row, Blobs]:
             parts.append(f'"{name}{_BESIDE}":"{digest}"')
         else:
             parts.append(f'"{name}":{text}')
-    return (row[0], row[1], "{" + ",".join(parts) + "}"), blobs
+    return "{" + ",".join(parts) + "}", blobs
 
 
 def decode(

@@ -37,13 +37,14 @@ class MemoryJournal:
     """Keeps events as objects; what is appended is at once as durable as it will ever be.
 
     Of the runs that have ended, the newest `ended_max` are kept and older ones forgotten, so that a
-    long life needs bounded memory; a run that still has an abandoned worker is kept until that
-    ends. Safe from any thread.
+    long life needs bounded memory; a run that still has an abandoned worker does not count until
+    that ends. Safe from any thread.
     """
 
     def __init__(self, *, ended_max: int = 10_000) -> None:
-        assert ended_max >= 0
+        assert ended_max >= 1
         self._logs: dict[str, _Log] = {}
+        # In the order of their endings; only runs that nobody will write to any more.
         self._ended: dict[str, None] = {}
         self._ended_max = ended_max
         self._lock = Lock()
@@ -73,18 +74,10 @@ class MemoryJournal:
             if ends:
                 self._ended[run] = None
                 if len(self._ended) > self._ended_max:
-                    self._forget()
+                    oldest = next(iter(self._ended))
+                    del self._ended[oldest]
+                    del self._logs[oldest]
             return None
-
-    def _forget(self) -> None:
-        """Drop the oldest ended run that nobody will write to any more."""
-        victim = next((run for run in self._ended if self._ended_run_is_over(run)), None)
-        if victim is not None:
-            del self._ended[victim]
-            del self._logs[victim]
-
-    def _ended_run_is_over(self, run: str) -> bool:
-        return self._logs[run].alive <= 0
 
     def read(self, run: str, after_seq: int = 0) -> Iterator[Recorded]:
         """The events of a run as it stands now, from the one after `after_seq`."""
@@ -124,7 +117,7 @@ class MemoryJournal:
 
 
 def _note_endings(run: str, log: _Log, events: Sequence[Event]) -> bool:
-    """Enforce one ending per call and run, before anything is kept; true where the run ends."""
+    """Enforce one ending per call and run, before anything is kept; true where the run is over."""
     settled = log.settled
     before = log.alive, log.ended
     added: list[str] = []
@@ -144,7 +137,7 @@ def _note_endings(run: str, log: _Log, events: Sequence[Event]) -> bool:
         else:
             log.alive -= 1
     else:
-        return log.ended and not before[1]
+        return log.ended and log.alive <= 0
     settled.difference_update(added)
     log.alive, log.ended = before
     raise StaleWriter(f"run {run!r}: it or a call of the append already has its ending")

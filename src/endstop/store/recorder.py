@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from endstop.core.events import Event, RunEnded, RunOpened
 from endstop.errors import JournalError, StaleWriter
-from endstop.store.codec import Blobs, encode_split
+from endstop.store.codec import BLOB_CHARS, Blobs, encode, split
 from endstop.store.protocol import Durability
 from endstop.store.sql import ROWS_MAX, SQL, insert_events
 
 Callback = Callable[[Exception | None], None]
-_Row = tuple[str, int, float, str, str | None, str]
+_COLUMNS = 6
 
 
 class Append:
@@ -53,7 +53,8 @@ class Append:
 
 class _Encoded(NamedTuple):
     append: Append
-    rows: list[_Row]
+    # Column after column, row after row: the way in which a statement takes them.
+    values: list[object]
     blobs: Blobs
     ended: RunEnded | None
 
@@ -128,21 +129,22 @@ class Recorder:
         run, at_s = append.run, append.at_s
         if self._is_refused(append):
             return None
-        rows: list[_Row] = []
+        values: list[object] = []
         blobs: Blobs = []
         ended = None
         try:
             for seq, event in enumerate(append.events, append.seq + 1):
-                (kind, call, body), beside = encode_split(event)
-                rows.append((run, seq, at_s, kind, call, body))
-                if beside:
+                kind, call, body = encode(event)
+                if len(body) > BLOB_CHARS:
+                    body, beside = split(event)
                     blobs += beside
+                values += (run, seq, at_s, kind, call, body)
                 if type(event) is RunEnded:
                     ended = event
         except JournalError as error:
             self._refuse(append, error)
             return None
-        return _Encoded(append, rows, blobs, ended) if rows else None
+        return _Encoded(append, values, blobs, ended) if values else None
 
     def _all_at_once(self, encoded: list[_Encoded]) -> bool:
         """Insert the whole group; false where one of it does not fit, whatever was inserted."""
@@ -154,7 +156,7 @@ class Recorder:
                 last_seq[run] = self._look_up(run) if seq else 0
             if last_seq[run] != seq:
                 return False
-            last_seq[run] = seq + len(entry.rows)
+            last_seq[run] = seq + len(entry.append.events)
         try:
             self._insert(encoded)
         except (sqlite3.IntegrityError, ValueError):
@@ -181,7 +183,7 @@ class Recorder:
                         f"expected {append.seq}: another driver wrote to it first"
                     )
                 self._insert([entry])
-                self._last_seq[run] = append.seq + len(entry.rows)
+                self._last_seq[run] = append.seq + len(append.events)
             except (sqlite3.IntegrityError, ValueError, StaleWriter) as error:
                 execute(SQL["rollback_to"])
                 self._refuse(append, error)
@@ -193,13 +195,11 @@ class Recorder:
 
     def _insert(self, encoded: list[_Encoded]) -> None:
         connection = self._connection
-        rows = [row for entry in encoded for row in entry.rows]
-        for start in range(0, len(rows), ROWS_MAX):
-            part = rows[start : start + ROWS_MAX]
-            statement, missing = insert_events(len(part))
-            values: list[object] = list(chain.from_iterable(part))
-            values.extend([None] * (missing * len(part[0])))
-            connection.execute(statement, values)
+        values = list(chain.from_iterable([entry.values for entry in encoded]))
+        for start in range(0, len(values), ROWS_MAX * _COLUMNS):
+            part = values[start : start + ROWS_MAX * _COLUMNS]
+            statement, missing = insert_events(len(part) // _COLUMNS)
+            connection.execute(statement, part + [None] * (missing * _COLUMNS))
         if opened := [self._run_row(entry.append) for entry in encoded if entry.append.seq == 0]:
             connection.executemany(SQL["insert_run"], opened)
         if blobs := [blob for entry in encoded for blob in entry.blobs]:

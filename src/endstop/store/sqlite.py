@@ -86,8 +86,8 @@ class SqliteJournal:
     def read(self, run: str, after_seq: int = 0) -> Iterator[Recorded]:
         """The events of a run in order, from the one after `after_seq`.
 
-        Waits first until all that this process appended is recorded or refused, so it must not be
-        called from a ticket's callback. Raises `JournalError` where the file cannot be read or was
+        Waits first until all that this process appended is recorded or refused, which a ticket's
+        callback cannot do. Raises `JournalError` where the file cannot be read or was
         written by a newer endstop.
         """
         self._drain()

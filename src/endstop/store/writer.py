@@ -73,21 +73,28 @@ class Writer:
         append = Append(self.lock, run, seq, events, durability)
         with self.lock:
             self._check(run)
+            if self._thread is None:
+                self._start()
             self._queue.append(append)
             self._queued_events += len(events)
             if self._queued_events > HIGH_WATER:
                 append.durability = max(durability, Durability.PROCESS)
             wait = append.durability > Durability.BUFFERED
             self._urgent |= wait
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name=f"endstop journal {self._where}", daemon=True
-                )
-                self._thread.start()
-            elif wait or self._idle:
+            if wait or self._idle:
                 self._idle = False
                 self._wake.notify()
         return append if wait else None
+
+    def _start(self) -> None:
+        thread = threading.Thread(
+            target=self._work, name=f"endstop journal {self._where}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise JournalError(f"{self._where}: its writer cannot be started: {error}") from error
+        self._thread = thread
 
     def _check(self, run: str) -> None:
         """Raise what an append to this run must meet at once."""
@@ -107,8 +114,11 @@ class Writer:
     def flush(self, timeout_s: float) -> None:
         """Wait until everything queued so far is recorded or refused, and its tickets are done.
 
-        Raises `JournalError` when that takes longer than `timeout_s`.
+        Raises `JournalError` when that takes longer than `timeout_s`, and at once in a callback of
+        a ticket, which would wait for itself.
         """
+        if threading.current_thread() is self._thread:
+            raise JournalError(f"{self._where}: a ticket's callback cannot wait for the writer")
         reached = threading.Event()
         with self.lock:
             if not self._queue and not self._queued_events:
