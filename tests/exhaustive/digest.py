@@ -33,6 +33,12 @@ def _meter(meter: Meter | None, now: float) -> tuple[Any, ...] | None:
     return None if meter is None else (round(meter.ran_s(now), 6), meter._pauses)
 
 
+def _idles(call: CallState) -> bool:
+    """Whether the last progress matters: a pause forgets it."""
+    meter = call.meter
+    return call.contract.idle_s is not None and meter is not None and not meter.paused
+
+
 def _call(call: CallState, now: float) -> tuple[Any, ...]:
     ending = call.settled
     waits = call.phase == "queued"
@@ -42,11 +48,11 @@ def _call(call: CallState, now: float) -> tuple[Any, ...]:
         _since(call.phase_at, now) if waits else None,
         _since(call.due, now),
         _meter(call.meter, now) if ending is None else None,
-        _since(call.progress_at, now) if ending is None and call.contract.idle_s else None,
+        _since(call.progress_at, now) if _idles(call) else None,
         (call.hook, call.approval, str(call.claims), call.cost),
         (call.commit, call.stop_reason, call.rung),
         (call.started, call.alive, call.slot, call.lane, call.parked),
-        (call.reserved, call.spent),
+        (call.reserved, call.spent, call.assumed),
         None if call.children is None else tuple(r.id for r in call.children),
         None
         if ending is None

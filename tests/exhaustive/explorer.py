@@ -181,12 +181,13 @@ class _Explorer:
             if isinstance(event, REMEMBERED)
         )
         key = hash((digest(state, now), frozenset(told.items())))
+        self._cover(events)
         if key in self.seen:
+            self._complain(path, check_story(events, complete=False), events)
             return
         self.seen.add(key)
         self.report.nodes += 1
         self._complain(path, check_state(state) + check_story(events, complete=False), events)
-        self._cover(events)
         node = _Node(snapshot=pickle.dumps(state, -1), now=now, events=events, path=path)
         self._probe(state, node)
         self._end_by_force(node)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from endstop.core import events as e
 from endstop.core.state import CallState
 from endstop.core.terms import Effect, How, Outcome, Reason, Verdict
-from tests.money import eur
+from tests.stories import eur
 
 CALL_EVENTS: tuple[type, ...] = tuple(
     kind for kind in get_args(e.CallEvent) if kind is not e.CallAccepted

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from endstop.core import inputs as i
 from endstop.core.state import State
 from endstop.core.terms import (
     ApprovalTerms,
-    Claim,
-    Contract,
     EffectClass,
     How,
     Isolation,
@@ -20,37 +16,7 @@ from endstop.core.terms import (
     Verdict,
 )
 from tests.exhaustive.explorer import Said, Wait, World
-from tests.money import eur
-
-PLAIN = Contract(deadline_s=20.0, grace_s=3.0, commit_s=5.0, kill_s=2.0, start_s=None)
-CALM = Contract(deadline_s=None, grace_s=3.0, commit_s=5.0, kill_s=2.0, start_s=None)
-
-
-def contract(base: Contract = CALM, **changed: Any) -> Contract:
-    """The contract `base` with some of its fields changed."""
-    names = Contract.__slots__
-    return Contract(**{name: getattr(base, name) for name in names} | changed)
-
-
-def asked(*claims: Claim, terms: Contract = CALM, **fields: Any) -> i.Asked:
-    """One call of a batch."""
-    known = {"model_id": "m", "tool": "t", "arguments": {}, "contract": terms, "claims": claims}
-    return i.Asked(**known | fields)
-
-
-def x(resource: str, wait_s: float | None = None) -> Claim:
-    """An exclusive claim."""
-    return Claim(resource=resource, wait_s=wait_s)
-
-
-def s(resource: str, wait_s: float | None = None) -> Claim:
-    """A shared claim."""
-    return Claim(resource=resource, shared=True, wait_s=wait_s)
-
-
-def begin(*calls: i.Asked, limits: Limits | None = None, **batch: Any) -> tuple[i.Input, ...]:
-    """One run, one batch."""
-    return (i.OpenRun(run="r", limits=limits), i.SubmitBatch(run="r", calls=calls, **batch))
+from tests.stories import PLAIN, asked, begin, contract, eur, s, x
 
 
 def body(*indexes: int, how: tuple[How, ...] = (How.RETURNED,), run: str = "r") -> tuple[Said, ...]:
@@ -230,14 +196,14 @@ TWO_CALLS: tuple[World, ...] = (
     ),
     World(
         name="pauses",
-        setup=begin(asked(terms=contract(deadline_s=5.0, idle_s=2.0)), asked(), deadline_s=8.0),
+        setup=begin(asked(terms=contract(deadline_s=4.0, idle_s=2.0)), deadline_s=6.0),
         alphabet=(
-            *body(0, 1),
+            *body(0),
             i.Progressed(call=C0),
             i.HumanBegan(call=C0),
             i.HumanEnded(call=C0),
             *cancels("r", "r/0", modes=(Mode.DRAIN, Mode.INTERRUPT)),
-            Wait(seconds=1.5),
+            Wait(seconds=1.0),
             *TICK,
         ),
         allows=lambda state, said: (
@@ -248,8 +214,8 @@ TWO_CALLS: tuple[World, ...] = (
     World(
         name="money",
         setup=begin(
-            asked(cost=eur("2"), terms=PLAIN),
-            asked(cost=eur("2"), terms=contract(commits=True)),
+            asked(x("k"), cost=eur("2"), terms=PLAIN),
+            asked(x("k"), cost=eur("2"), terms=contract(commits=True)),
             limits=Limits(money=(eur("3"),), tool_calls=(("t", 2),)),
         ),
         alphabet=(

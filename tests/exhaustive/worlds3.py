@@ -9,20 +9,13 @@ from tests.exhaustive.worlds import (
     C0,
     C1,
     C2,
-    CALM,
     MODES,
-    PLAIN,
     TICK,
-    asked,
-    begin,
     body,
     cancels,
-    contract,
     opens_once,
-    s,
-    x,
 )
-from tests.money import eur
+from tests.stories import CALM, PLAIN, asked, begin, contract, eur, s, x
 
 _THREAD = contract(PLAIN, isolation=Isolation.THREAD)
 _CALM_THREAD = contract(isolation=Isolation.THREAD)
@@ -86,9 +79,12 @@ THREE_CALLS: tuple[World, ...] = (
         slots={Isolation.THREAD: 1},
     ),
     World(
-        name="a budget of one call",
+        name="a budget of two calls",
         setup=begin(
-            asked(cost=eur("1")), asked(), asked(x("k")), limits=Limits(calls=1, money=(eur("5"),))
+            asked(x("k"), cost=eur("1")),
+            asked(x("k")),
+            asked(x("k"), tool="u"),
+            limits=Limits(calls=2, money=(eur("5"),), tool_calls=(("t", 1),)),
         ),
         alphabet=(
             *body(0, 1, 2),

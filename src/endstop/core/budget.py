@@ -90,6 +90,12 @@ class Budget:
         for book in self._chain():
             book._move(book.spent, money, 1)
 
+    def unspend(self, money: Money) -> None:
+        """Take back an amount that was only assumed to be spent."""
+        for book in self._chain():
+            book._move(book.spent, money, -1)
+            assert book.spent[money.currency] >= 0, "only booked money is taken back"
+
     @staticmethod
     def _move(column: dict[str, Decimal], money: Money, sign: int) -> None:
         column[money.currency] = column.get(money.currency, _ZERO) + sign * money.amount

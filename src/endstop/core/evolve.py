@@ -216,6 +216,10 @@ def _commit_ended(state: State, event: e.CommitEnded, now: float) -> None:
 
 def _call_spent(state: State, event: e.CallSpent, now: float) -> None:
     call = _call(state, event)
+    if call.assumed is not None:
+        # What was taken for spent at the end gives way to what is reported after it.
+        call.run.budget.unspend(call.assumed)
+        call.assumed = None
     call.spent = _add(call.spent, event.money)
     call.run.budget.spend(event.money)
 
@@ -347,7 +351,7 @@ def _close_books(call: CallState, settled: e.CallSettled) -> None:
         budget.release(call.reserved)
         if call.started and not call.spent and settled.effect is not Effect.NONE:
             budget.spend(call.reserved)
-            call.spent = (call.reserved,)
+            call.assumed = call.reserved
         call.reserved = None
 
 

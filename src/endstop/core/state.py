@@ -46,6 +46,7 @@ class CallState:
         "alive",
         "approval",
         "arguments",
+        "assumed",
         "batch",
         "children",
         "claims",
@@ -106,6 +107,7 @@ class CallState:
         self.parked = False
         self.reserved: Money | None = None
         self.spent: tuple[Money, ...] = ()
+        self.assumed: Money | None = None
         self.children: list[RunState] | None = None
         self.settled: CallSettled | None = None
 

@@ -318,7 +318,7 @@ def _books(state: State, run: RunState) -> Iterator[str]:
         if call.reserved is not None:
             amount = reserved.get(call.reserved.currency, Decimal(0))
             reserved[call.reserved.currency] = amount + call.reserved.amount
-        for money in call.spent:
+        for money in (*call.spent, *((call.assumed,) if call.assumed is not None else ())):
             spent[money.currency] = spent.get(money.currency, Decimal(0)) + money.amount
     if {c: a for c, a in book.reserved.items() if a} != {c: a for c, a in reserved.items() if a}:
         yield f"law 20 paid-once: {run.id} has {book.reserved} reserved, its calls {reserved}"
