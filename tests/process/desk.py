@@ -73,6 +73,14 @@ class Desk:
         assert isinstance(told, BodyEnded), told
         return told
 
+    def no_end_for(self, call: str, seconds: float) -> None:
+        """Nothing ends this call within so many seconds."""
+        with self.changed:
+            over = self.changed.wait_for(
+                lambda: any(isinstance(t, BodyEnded) and t.call == call for t in self.told), seconds
+            )
+        assert not over, self.told[-3:]
+
     def failure(self, call: str, within_s: float = WAIT_S) -> StartFailed:
         told = self.wait(
             lambda t: isinstance(t, BodyEnded | StartFailed) and t.call == call, within_s

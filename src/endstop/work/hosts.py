@@ -6,6 +6,7 @@ Nothing here decides what an end means for a call.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -144,8 +145,9 @@ class Host:
         survivors = list(proof.survivors)
         if tree.alive(self.who):
             survivors.append(tree.name(self.who))
-        else:
-            self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # Dead, or named above; in no case is it waited for without a bound.
+            self.process.wait(0.5)
         return Ended((*first.ended, *proof.ended), tuple(survivors), output)
 
 

@@ -132,8 +132,10 @@ class IoLoop:
             log.exception("a callback of %s failed", self._name)
 
     def _close(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
         self._selector.close()
-        self._wake.close()
         self._waker.close()
 
 

@@ -7,6 +7,7 @@ this process, until its command ends or `stop` kills its whole tree.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import threading
@@ -76,21 +77,25 @@ class Jobs:
                     # It tells how its command ended; the job is over when all of it is.
                     return
 
+        # A job's host has no use for the second line.
+        host.channel.release().close()
         host.on_control = on_control
         host.on_lost = self._lost
 
     def _lost(self, host: Host, control: bool, why: str) -> None:
-        if not control:
-            # A job's host has no use for the second line.
-            return
         with self._lock:
             self._jobs = {key: kept for key, kept in self._jobs.items() if kept[1] is not host}
         # It ends by itself now; its zombie is ours to collect.
-        threading.Thread(target=_collect, args=(host.process,), daemon=True).start()
+        threading.Thread(target=host.process.wait, name="endstop-reap", daemon=True).start()
 
     def list(self) -> tuple[DetachedJob, ...]:
         """The jobs that are not over, oldest first."""
         with self._lock:
+            # Asked of the system, because nobody listens to its line once the worker is closed.
+            for key, (_, host) in list(self._jobs.items()):
+                if not tree.alive(host.who):
+                    host.process.poll()
+                    del self._jobs[key]
             return tuple(job for job, _ in self._jobs.values())
 
     def stop(self, job: str | int, bound_s: float) -> tuple[str, ...]:
@@ -113,13 +118,11 @@ class Jobs:
         tree.send(host.who, signal.SIGKILL)
         tree.wait_dead([host.who], time.monotonic() + bound_s)
         proof = tree.sweep(host.scope, bound_s)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            host.process.wait(0.5)
         return proof.survivors or first.survivors
 
     def forget_in_child(self) -> None:
         """After a fork, in the child: the lines belong to the parent alone."""
         for _, host in self._jobs.values():
             host.forget_in_child()
-
-
-def _collect(process: subprocess.Popen[bytes]) -> None:
-    process.wait()

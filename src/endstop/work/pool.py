@@ -72,8 +72,10 @@ class Pool:
             for old in [host for host in self.hosts if host.job is None and _outdated(host)]:
                 self.doom(old)
             host = next((host for host in self.hosts if host.idle_since is not None), None)
-            if host is None and len(self.hosts) >= self._options.slots:
-                # A host is settling or ending; it feeds again when it is done.
+            settling = sum(one.job is None and one.last is not None for one in self.hosts)
+            full = len(self.hosts) >= self._options.slots
+            if host is None and (full or settling >= len(self.pending)):
+                # A host will be free in a moment (sooner than a new one), and feeds then.
                 return
             self.pending.pop(0)
             try:

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, TextIO
 from endstop.work.wire import FrameTooLong, Unpacker, WireBroken, pack
 
 _TRACEBACK_CHARS = 4000
+_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Channel:
@@ -311,15 +312,15 @@ class Runner:
 
 
 def describe(error: BaseException) -> str:
-    """An exception as bounded text: type, message and the end of its traceback."""
+    """An exception as bounded text: type and message, then where in foreign code it came from."""
     from endstop.core.text import describe_error, safe_text
 
-    try:
-        trace = "".join(traceback.format_exception(error, limit=-8))
-    except Exception:
-        # Its own __str__ or a broken cause raises: the frames alone can still be told.
-        trace = "".join(traceback.format_tb(error.__traceback__, limit=-8))
-    return safe_text(f"{describe_error(error)}\n{trace[-_TRACEBACK_CHARS:]}", _TRACEBACK_CHARS)
+    trace = error.__traceback__
+    while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE:
+        trace = trace.tb_next
+    where = "".join(traceback.format_tb(trace, limit=-8))[-_TRACEBACK_CHARS:]
+    said = describe_error(error)
+    return safe_text(f"{said}\n{where}".strip(), 2 * _TRACEBACK_CHARS)
 
 
 def _stream(number: int) -> TextIO:

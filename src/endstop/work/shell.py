@@ -78,11 +78,12 @@ class _Command:
             return
         self.reported = self.output.total
         self.report_at = now + _REPORT_S
-        self.ctx.progress(self.output.last(_TAIL_BYTES))
         host = runner.current()
         if host is not None:
+            # Before the progress: whoever saw a line of output will find it after a kill as well.
             partial = {"t": "partial", "call": self.ctx.call_id, "output": self.result()}
             host.channel.send(partial)
+        self.ctx.progress(self.output.last(_TAIL_BYTES))
 
     def end_tree(self) -> None:
         """SIGTERM to everything that this command has started."""

@@ -30,6 +30,7 @@ MARKER = "ENDSTOP_HOST"
 LINUX = sys.platform.startswith("linux")
 _PR_SET_CHILD_SUBREAPER = 36
 _CMDLINE_MAX = 120
+_ROUNDS_BEFORE_GROUPS = 3
 
 
 class Identity(NamedTuple):
@@ -44,6 +45,7 @@ class Seen(NamedTuple):
 
     who: Identity
     parent: int
+    group: int
     session: int
     dead: bool
 
@@ -91,7 +93,8 @@ def look_up(pid: int) -> Seen | None:
         return None
     # A process whose first thread has exited shows as a zombie while its other threads run on.
     dead = fields[0] in (b"Z", b"X", b"x") and int(fields[17]) <= 1
-    return Seen(Identity(pid, int(fields[19])), int(fields[1]), int(fields[3]), dead)
+    parent, group, session = (int(field) for field in fields[1:4])
+    return Seen(Identity(pid, int(fields[19])), parent, group, session, dead)
 
 
 def _look_up_with_psutil(pid: int) -> Seen | None:
@@ -104,9 +107,10 @@ def _look_up_with_psutil(pid: int) -> Seen | None:
             who = Identity(pid, found.create_time())
             parent = found.ppid()
         session = 0 if dead else os.getsid(pid)
+        group = 0 if dead else os.getpgid(pid)
     except (psutil.Error, OSError):
         return None
-    return Seen(who, parent, session, dead)
+    return Seen(who, parent, group, session, dead)
 
 
 def identify(pid: int) -> Identity | None:
@@ -158,8 +162,9 @@ def members(scope: Scope) -> list[Seen]:
     """Live processes that a sweep of `scope` would end, found by chain and by session."""
     processes = table()
     found = {one.who: one for one in descendants(scope.root, processes)}
+    root = processes.get(scope.root.pid)
     for one in processes.values():
-        if not one.dead and _in_session(one, scope):
+        if not one.dead and _in_session(one, scope, root):
             found[one.who] = one
     return [one for who, one in found.items() if who not in scope.spared and who != scope.root]
 
@@ -187,15 +192,18 @@ def has_marker(pid: int, marker: str) -> bool:
         return False
 
 
-def _in_session(one: Seen, scope: Scope) -> bool:
-    # The number of a session stays taken while it has members, and its leader is ours, so a
-    # stranger cannot be in it. Older than the root would mean that the number had another life.
-    return one.session == scope.root.pid and one.who.start >= scope.root.start
+def _in_session(one: Seen, scope: Scope, root: Seen | None) -> bool:
+    # The number of a session stays taken while it has members. So a stranger can only be in it if
+    # the number's owner is no longer the root; a zombie root still is.
+    ours = root is not None and root.who == scope.root
+    return ours and one.session == scope.root.pid
 
 
 def belongs(one: Seen, scope: Scope) -> bool:
     """Whether a process is in `scope` now, read from the system again."""
-    if _in_session(one, scope) or has_marker(one.who.pid, scope.marker):
+    if has_marker(one.who.pid, scope.marker):
+        return True
+    if one.session == scope.root.pid and _in_session(one, scope, look_up(scope.root.pid)):
         return True
     step: Seen | None = one
     for _ in range(10_000):
@@ -299,6 +307,7 @@ def sweep(scope: Scope, bound_s: float, *, prove: bool = True) -> Swept:
     """
     deadline = time.monotonic() + bound_s
     ended: dict[Identity, str] = {}
+    rounds = 0
     while True:
         found = members(scope)
         if not found and prove:
@@ -307,22 +316,41 @@ def sweep(scope: Scope, bound_s: float, *, prove: bool = True) -> Swept:
             found = [one for one in marked(scope.marker) if one.who not in spared]
         if not found:
             return Swept(tuple(ended.values()), ())
+        if rounds > 1 and time.monotonic() >= deadline:
+            left = {one.who for one in found}
+            gone = tuple(text for who, text in ended.items() if who not in left)
+            return Swept(gone, tuple(name(who) for who in left))
+        rounds += 1
         for one in found:
             label = ended.get(one.who) or name(one.who)
             try:
                 if send(one.who, signal.SIGKILL, scope):
                     ended[one.who] = label
             except PermissionError:
+                # Somebody else's now: it will be named as a survivor.
                 continue
-        if wait_dead([one.who for one in found], deadline) and time.monotonic() < deadline:
-            continue
-        left = [one for one in found if alive(one.who) and belongs(one, scope)]
-        if left and time.monotonic() >= deadline:
-            gone = {who: text for who, text in ended.items() if not alive(who)}
-            return Swept(tuple(gone.values()), tuple(name(one.who) for one in left))
-        if time.monotonic() >= deadline + 1.0:
-            # What is found is dead each time and yet there is always more: it forks faster.
-            return Swept(tuple(ended.values()), tuple(name(one.who) for one in members(scope)))
+        if rounds > _ROUNDS_BEFORE_GROUPS:
+            _kill_groups(scope, found)
+        wait_dead([one.who for one in found], deadline)
+
+
+def _kill_groups(scope: Scope, found: list[Seen]) -> None:
+    """Kill whole process groups: what forks and exits faster than one can look is caught so.
+
+    A group is signalled only if it was ours in the last look and holds nobody but ours in this.
+    """
+    processes = table()
+    ours = {one.who for one in descendants(scope.root, processes)}
+    root = processes.get(scope.root.pid)
+    ours.update(one.who for one in processes.values() if _in_session(one, scope, root))
+    ours -= {scope.root, *scope.spared}
+    for group in {one.group for one in found if one.group > 1}:
+        inside = [one.who for one in processes.values() if one.group == group and not one.dead]
+        if inside and ours.issuperset(inside):
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except OSError:
+                continue
 
 
 def wait_dead(whom: list[Identity], deadline: float) -> bool:
