@@ -97,7 +97,7 @@ def test_a_locked_file_is_waited_for_and_then_named(tmp_path: Path) -> None:
 
 
 READ_ONLY = """
-import os, sys
+import os, sys, urllib.parse  # what is loaded late could not be read any more
 from endstop.errors import JournalError
 from endstop.store.sqlite import SqliteJournal
 if os.geteuid() == 0:
