@@ -108,9 +108,10 @@ class _Node:
 class _Entry:
     """What one key wants, and in how many nodes it still stands in line."""
 
-    __slots__ = ("blocked", "kin", "wants")
+    __slots__ = ("blocked", "kin", "number", "wants")
 
-    def __init__(self, wants: tuple[Want, ...], kin: Collection[Key]) -> None:
+    def __init__(self, number: int, wants: tuple[Want, ...], kin: Collection[Key]) -> None:
+        self.number = number
         self.wants = wants
         self.kin = kin
         self.blocked = 0
@@ -119,9 +120,10 @@ class _Entry:
 class ResourceTable:
     """Grants sets of named resources to keys, all or nothing, first come first served."""
 
-    __slots__ = ("_entries", "_nodes")
+    __slots__ = ("_added", "_entries", "_nodes")
 
     def __init__(self) -> None:
+        self._added = 0
         self._nodes: dict[str, _Node] = {}
         self._entries: dict[Key, _Entry] = {}
 
@@ -138,7 +140,8 @@ class ResourceTable:
         every key that waits for one of them, since such a key cannot get on before it (law 12).
         """
         assert key not in self._entries, f"{key} is in the table already"
-        entry = self._entries[key] = _Entry(wants, kin)
+        self._added += 1
+        entry = self._entries[key] = _Entry(self._added, wants, kin)
         waiting: set[Key] | None = None
         for name, mode in wants:
             node = self._nodes.get(name)
@@ -163,8 +166,8 @@ class ResourceTable:
 
     def _waiting_for(self, kin: Collection[Key]) -> set[Key]:
         """The keys that cannot become clear before one of `kin` is gone, over any detour."""
-        found: set[Key] = set()
-        todo = list(kin)
+        seen = set(kin)
+        todo = [key for key in kin if key in self._entries]
         while todo:
             key = todo.pop()
             for name, mode in self._entries[key].wants:
@@ -173,11 +176,14 @@ class ResourceTable:
                 for other, wanted in node.line.items():
                     excluded = ahead and wanted in _EXCLUDES[mode]
                     stuck = stuck or (excluded and key not in self._entries[other].kin)
-                    if stuck and other not in found and other not in kin:
-                        found.add(other)
-                        todo.append(other)
+                    if stuck:
+                        # Who waits, waits with everybody who waits for it.
+                        late = {other, *self._entries[other].kin} - seen
+                        seen |= late
+                        todo += [key for key in late if key in self._entries]
                     stuck = stuck or other == key
-        return found
+        waiting = seen.difference(kin)
+        return {key for key in waiting if key in self._entries and self._entries[key].blocked}
 
     def _step_back(self, node: _Node, mode: int, waiting: set[Key]) -> list[Key]:
         """Take out of the front who only waits and is in the way; returns who stands behind."""
@@ -206,6 +212,8 @@ class ResourceTable:
             self._advance(node, cleared)
             if not node.front and not node.line:
                 del self._nodes[name]
+        if len(cleared) > 1:
+            cleared.sort(key=lambda other: self._entries[other].number)
         return cleared
 
     def _advance(self, node: _Node, cleared: list[Key]) -> None:
