@@ -15,6 +15,7 @@ from typing import Any
 
 from endstop.tools.context import AsyncContext, Context
 from endstop.tools.tool import tool
+from endstop.work import runner
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody")
 ran: list[str] = []
@@ -84,6 +85,62 @@ def sleeper(ctx: Context) -> str:
 
 
 @tool(isolation="process")
+def slow_cleaner(ctx: Context) -> str:
+    """Notice the stop, then clean up for a while."""
+    ctx.progress("ready")
+    while not ctx.cancelled:
+        time.sleep(0.01)
+    time.sleep(2.0)
+    return "cleaned up"
+
+
+@tool(isolation="process")
+async def slow_async_cleaner(ctx: AsyncContext) -> str:
+    """Be cancelled, then clean up for a while."""
+    ctx.progress("ready")
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        await asyncio.sleep(2.0)
+    return "cleaned up"
+
+
+@tool(isolation="process")
+def sleeper_with_child(ctx: Context, folder: str) -> None:
+    """Sleep beside a child that cleans up for a while when it gets SIGTERM."""
+    script = (
+        f"trap 'sleep 1; touch {folder}/cleaned; exit' TERM; touch {folder}/up; sleep 60 & wait"
+    )
+    subprocess.Popen(["/bin/sh", "-c", script])
+    while not os.path.exists(f"{folder}/up"):
+        time.sleep(0.002)
+    ctx.progress("ready")
+    time.sleep(60)
+
+
+@tool(isolation="process")
+def chatter(ctx: Context) -> None:
+    """Report progress without a pause."""
+    count = 0
+    while True:
+        count += 1
+        ctx.progress(f"{count} " + "x" * 1000)
+
+
+@tool(isolation="process")
+def write_nonsense(kind: str) -> None:
+    """Write to the channel what does not belong there."""
+    host = runner.current()
+    assert host is not None
+    if kind == "frame":
+        host.channel.send({"t": "end", "call": "c1"})
+        host.channel.send({"t": "end", "call": "c2"})
+    else:
+        host.channel._sock.sendall(b"\xff" * 100)
+    time.sleep(60)
+
+
+@tool(isolation="process")
 def stubborn(ctx: Context, text: str = "") -> str:
     """Nothing but SIGKILL ends this."""
     if text:
@@ -123,6 +180,15 @@ def family(ctx: Context, kind: str, folder: str) -> str:
         except BaseException:
             continue
     return "survived"
+
+
+@tool(isolation="process")
+def listener_with_family(ctx: Context, kind: str, folder: str) -> str:
+    """Start a kind of descendant, and return when asked to stop."""
+    start_family(kind, folder)
+    ctx.progress("ready")
+    ctx.wait_cancelled(60)
+    return "stopped nicely"
 
 
 @tool(isolation="process")

@@ -26,7 +26,7 @@ from endstop.core.inputs import (
 )
 from endstop.core.terms import How, Money
 from endstop.errors import CallerError
-from endstop.tools.tool import tool_from_schema
+from endstop.tools.tool import Tool, tool_from_schema
 from endstop.work import tree
 from tests.process import bodies
 from tests.process.conftest import Family
@@ -139,6 +139,57 @@ def test_a_blocked_body_is_unwound_within_the_grace(bench: Bench) -> None:
     assert time.monotonic() - began < 2.0
 
 
+@pytest.mark.parametrize("body", [bodies.slow_cleaner, bodies.slow_async_cleaner])
+def test_cleaning_up_may_take_most_of_the_grace(bench: Bench, body: Tool) -> None:
+    call = bench.start(body, grace_s=4.0)
+    bench.desk.progress(call, "ready")
+    bench.worker.ask(call)
+    end = bench.desk.end(call)
+    # It noticed the stop, so that nobody signalled it: its own return counts.
+    assert (end.how, end.value) == (How.RETURNED, "cleaned up")
+
+
+def test_a_child_of_a_stopped_body_may_clean_up_too(bench: Bench, tmp_path: Path) -> None:
+    call = bench.start(bodies.sleeper_with_child, folder=str(tmp_path), grace_s=5.0)
+    bench.desk.progress(call, "ready")
+    bench.worker.ask(call)
+    end = bench.desk.end(call)
+    assert end.how is How.STOPPED
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_a_kill_does_not_wait_for_what_is_left_of_the_grace(bench: Bench, family: Family) -> None:
+    call = bench.start(
+        bodies.listener_with_family, kind="term_ignorer", folder=str(family.folder), grace_s=60.0
+    )
+    bench.desk.progress(call, "ready")
+    bench.worker.ask(call)
+    bench.desk.no_end_for(call, 0.3)
+    began = time.monotonic()
+    bench.worker.kill(call)
+    end = bench.desk.end(call)
+    assert time.monotonic() - began < 2.0
+    assert (end.how, end.value) == (How.RETURNED, "stopped nicely")
+    assert family.alive() == []
+
+
+def test_a_body_that_writes_nonsense_to_the_channel_is_lost(bench: Bench) -> None:
+    for kind in ("frame", "bytes"):
+        end = bench.run(bodies.write_nonsense, kind=kind)
+        assert end.how is How.LOST
+    assert bench.run(bodies.add, a=1, b=1).value == 2
+
+
+def test_progress_that_is_interrupted_leaves_the_channel_whole(bench: Bench) -> None:
+    for _ in range(5):
+        call = bench.start(bodies.chatter, grace_s=0.5)
+        bench.desk.progress(call, "100")
+        bench.worker.ask(call)
+        end = bench.desk.end(call)
+        assert end.how is How.STOPPED
+        assert end.error == f"Stopped: call {call} was told to end"
+
+
 def test_output_so_far_comes_with_a_kill(bench: Bench) -> None:
     call = bench.start(bodies.stubborn, text="so far")
     bench.desk.progress(call, "ready")
@@ -236,7 +287,7 @@ def test_no_descriptor_or_zombie_leaks_in_kills() -> None:
 def test_a_tool_file_that_changed_is_loaded_anew(bench: Bench, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     source = (
-        "from endstop.tools.tool import tool\n\n"
+        "from endstop import tool\n\n"
         "@tool(isolation='process')\ndef version() -> int:\n    return {}\n"
     )
     path.write_text(source.format(1))
@@ -244,6 +295,7 @@ def test_a_tool_file_that_changed_is_loaded_anew(bench: Bench, tmp_path: Path) -
     object.__setattr__(tool, "address", f"{path}:version")
     assert bench.run(tool).value == 1
     path.write_text(source.format(2))
+    # Unlike before in any case, also where the clock of the file system is coarse.
     os.utime(path, ns=(1, 1))
     assert bench.run(tool).value == 2
 
@@ -376,8 +428,9 @@ def test_a_closed_worker_takes_no_work(bench: Bench) -> None:
     bench.worker.close()
     call = bench.start(bodies.add, a=1, b=1)
     assert bench.worker.join(10)
-    told = bench.desk.of(call)
-    assert all(isinstance(one, StartFailed) for one in told)
+    assert isinstance(bench.desk.failure(call), StartFailed)
+    late = bench.start(bodies.add, a=1, b=1)
+    assert "closed" in bench.desk.failure(late).message
     bench.worker.close()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,6 +20,36 @@ from endstop.errors import Stopped
 from endstop.tools.context import AsyncContext, Context, enter
 from endstop.work.runner import Channel, Loaded, describe
 from endstop.work.telling import encode
+
+
+class _Heard:
+    """Notes when a body notices that it shall stop: it cooperates, and has its whole grace."""
+
+    on_heard: Callable[[], None]
+    _stopping: bool
+
+    @property
+    def cancelled(self) -> bool:
+        if self._stopping:
+            self.on_heard()
+        return self._stopping
+
+    def _stopped(self) -> Stopped:
+        self.on_heard()
+        return super()._stopped()  # type: ignore[misc, no-any-return]
+
+
+class _Context(_Heard, Context):
+    def wait_cancelled(self, timeout_s: float | None = None) -> bool:
+        stopped = super().wait_cancelled(timeout_s)
+        if stopped:
+            self.on_heard()
+        return stopped
+
+
+class _AsyncContext(_Heard, AsyncContext):
+    # Its body hears of a stop when its task is cancelled.
+    pass
 
 
 class Body:
@@ -36,12 +67,15 @@ class Body:
         self._tool = tool
         self._context = context
         self._kwargs = dict(tool.kwargs)
-        make = AsyncContext if tool.is_async else Context
+        make = _AsyncContext if tool.is_async else _Context
         self.ctx = make(call_id=self.call, effect_key=frame["effect_key"], tell=self._tell)
+        self.ctx.on_heard = self._hear
         if tool.context_param is not None:
             self._kwargs[tool.context_param] = self.ctx
         context.run(enter, self.ctx)
         self._active = False
+        self._asked = False
+        self._heard = False
         self._terminated = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -53,23 +87,34 @@ class Body:
         self._channel.send(frame)
         return True
 
+    def _hear(self) -> None:
+        if not self._heard:
+            self._heard = True
+            self._channel.send({"t": "heard", "call": self.call})
+
     def stop(self) -> None:
         """Set the context, and cancel an async body once; the tool's own interrupt comes too."""
-        already, _ = self.ctx.cancelled, self.ctx.stop()
-        if already:
+        if self._asked:
             return
+        self._asked = True
+        self.ctx.stop()
         self._cancel_task()
         if self._tool.interrupt is not None:
             try:
                 self._tool.interrupt(self.ctx)
             except BaseException as error:
-                print(f"the interrupt of {self._tool.name!r} failed: {describe(error)}")  # noqa: T201
+                # Among what the body printed, which is shown if it does not end well.
+                sys.stderr.write(f"the interrupt of {self._tool.name!r}: {describe(error)}\n")
 
     def terminate(self) -> None:
-        """SIGTERM arrived on the main thread: raise into a sync body, once."""
-        if not self._active or self._terminated:
+        """SIGTERM arrived on the main thread: raise into a sync body, once.
+
+        Not into one that has noticed the stop: what it does now is its cleaning up.
+        """
+        if not self._active or self._terminated or self._heard:
             return
         self._terminated = True
+        self._asked = True
         self.ctx.stop()
         if self._tool.is_async:
             self._cancel_task()
@@ -79,7 +124,13 @@ class Body:
     def _cancel_task(self) -> None:
         loop, task = self._loop, self._task
         if loop is not None and task is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(task.cancel)
+            loop.call_soon_threadsafe(self._cancel_now)
+
+    def _cancel_now(self) -> None:
+        # Once: a second cancel would break off the cleaning up that the first one began.
+        if self._task is not None and not self._heard:
+            self._hear()
+            self._task.cancel()
 
     def run(self) -> dict[str, Any] | None:
         """Claim, run, and say how it ended; None if the claim was refused and nothing ran."""
@@ -99,7 +150,7 @@ class Body:
             end["how"] = How.RAISED if raised_inside else How.UNSERIALISABLE
             end["error"] = describe(error) if raised_inside else str(error)
         except BaseException as error:
-            stopped = isinstance(error, Stopped | asyncio.CancelledError) and self.ctx.cancelled
+            stopped = isinstance(error, Stopped | asyncio.CancelledError) and self._asked
             end["how"] = How.STOPPED if stopped else How.RAISED
             end["error"] = describe_error(error) if stopped else describe(error)
             end["output"] = self._output_of(error)
@@ -132,8 +183,8 @@ class Body:
             asyncio.set_event_loop(loop)
             self._task = loop.create_task(coroutine)
             self._loop = loop
-            if self.ctx.cancelled:
-                self._task.cancel()
+            if self._asked:
+                self._cancel_task()
             try:
                 return loop.run_until_complete(self._task)
             finally:

@@ -103,7 +103,13 @@ class Calls:
     def _on_channel(self, host: Host, frame: dict[str, Any]) -> None:
         if host.doomed or host.job is None or frame.get("call") != host.call:
             return
-        call = host.job.call
+        try:
+            self._take(host, host.job.call, frame)
+        except (KeyError, TypeError, ValueError) as error:
+            # A body can write to the channel if it means to; it only harms its own call.
+            self._lost(host, f"it sent a frame that makes no sense: {error!r:.200}")
+
+    def _take(self, host: Host, call: str, frame: dict[str, Any]) -> None:
         match frame["t"]:
             case "claim":
                 yes = not host.claimed and self._tell(Claimed(call=call))
@@ -120,6 +126,8 @@ class Calls:
                 yes = told is not None and self._tell(told)
                 if "n" in frame:
                     host.channel.send({"t": "answer", "n": frame["n"], "yes": yes})
+            case "heard" if host.claimed:
+                host.heard = True
             case "partial" if host.claimed:
                 host.partial = frame["output"]
             case "detach" if host.claimed and host.last is None:
@@ -234,7 +242,8 @@ class Calls:
         )
 
     def _term(self, host: Host, call: str) -> None:
-        if self._is_over(host, call):
+        # A body that has noticed the stop is ending its own affairs, and has the whole grace.
+        if self._is_over(host, call) or host.heard:
             return
         host.signalled = True
         scope = host.scope

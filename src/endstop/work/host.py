@@ -29,7 +29,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import traceback
 from typing import Any, NoReturn
 
@@ -272,7 +271,3 @@ def main(control_number: int, channel_number: int) -> NoReturn:
         os._exit(1)
     host.say({"t": "ready", "pid": host.child, "subreaper": subreaper})
     host.serve(wake)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import endstop
 from endstop.errors import WorkerError
 from endstop.work import tree
 from endstop.work.ioloop import IoLoop, Line
@@ -27,12 +26,8 @@ from endstop.work.protocol import Job
 from endstop.work.wire import FRAME_BYTES, Unpacker, WireBroken, pack
 
 _OUTPUT_WAIT_S = 0.25
-# Not `-m`: that would put the working directory in front of the path of every tool.
-_BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from endstop.work.host import main; "
-    "main(int(sys.argv[2]), int(sys.argv[3]))"
-)
-_ROOT = str(Path(endstop.__file__ or "").resolve().parent.parent)
+_BOOT = Path(__file__).resolve().with_name("boot.py")
+_ROOT = _BOOT.parent.parent.parent
 
 
 class Ended(NamedTuple):
@@ -55,7 +50,7 @@ class Host:
         python = sys.executable
         try:
             self.process = subprocess.Popen(
-                [python, "-c", _BOOT, _ROOT, str(numbers[0]), str(numbers[1])],
+                [python, str(_BOOT), str(_ROOT), *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -95,6 +90,7 @@ class Host:
         self.asked_at: float | None = None
         # Set by a kill: what waits for this call to end by itself waits no longer.
         self.hurry = threading.Event()
+        self.heard = False
         self.signalled = False
         self.partial: Any = None
         self.last: dict[str, Any] | None = None

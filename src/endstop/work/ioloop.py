@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from endstop.work.wire import FRAME_BYTES, Unpacker, WireBroken, pack
 
@@ -40,16 +41,17 @@ class IoLoop:
         self._waker.setblocking(False)
         self._selector.register(self._wake, selectors.EVENT_READ, self._drain_wake)
 
-    def post(self, callback: Callable[[], None]) -> None:
-        """Run `callback` on the loop's thread soon; from any thread. Dropped after `end`."""
+    def post(self, callback: Callable[[], None]) -> bool:
+        """Run `callback` on the loop's thread soon; from any thread. False after `end`."""
         with self._lock:
             if self._ending:
-                return
+                return False
             self._posted.append(callback)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
         self._rouse()
+        return True
 
     def after(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Run `callback` in `delay_s` seconds; on the loop's thread only."""
@@ -117,8 +119,9 @@ class IoLoop:
             ready = self._selector.select(0 if self._posted else limit_s)
             for key, events in ready:
                 # An earlier callback of this round may have taken the socket away.
-                if key.fileobj in self._selector.get_map():
-                    self._safely(lambda key=key, events=events: key.data(events))  # type: ignore[misc]
+                current = self._selector.get_map().get(key.fd)
+                if current is not None and current.fileobj is key.fileobj:
+                    self._safely(partial(current.data, events))
             now = time.monotonic()
             while self._timers and self._timers[0][0] <= now:
                 self._safely(heapq.heappop(self._timers)[2])

@@ -33,6 +33,7 @@ from contextvars import ContextVar
 from importlib import import_module
 from typing import Any
 
+from endstop.core.inputs import StartFailed
 from endstop.core.terms import Isolation
 from endstop.errors import CallerError
 from endstop.work import tree
@@ -87,17 +88,19 @@ class ProcessWorker:
             spare=spare,
         )
         self._loop = IoLoop("endstop-process-io")
+        self._tell = tell
         self._calls = Calls(self._loop, tell, options)
         _workers.add(self)
 
     def start(self, job: Job) -> None:
         """Begin towards the body; what cannot be started is told as `StartFailed`."""
-        self._loop.post(lambda: self._calls.start(job))
+        if not self._loop.post(lambda: self._calls.start(job)):
+            self._tell(StartFailed(call=job.call, message="the process worker is closed"))
 
     def ask(self, call: str) -> None:
-        """Send the cooperative message now, and SIGTERM to the tree after a fifth of the grace, at
-        most one second: a body that blocks is then unwound by `Stopped`, once, and its commands
-        have the rest of the grace to clean up."""
+        """Send the cooperative message now; SIGTERM to the tree after a fifth of the grace, at most
+        one second, unless the body has noticed by then: one that blocks is unwound by `Stopped`,
+        once. Cleaning up has the whole grace either way (law 6 bounded-stop)."""
         self._loop.post(lambda: self._calls.ask(call))
 
     def kill(self, call: str) -> None:

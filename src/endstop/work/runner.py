@@ -7,8 +7,8 @@ starts (it asks, immediately before the body: law 1 one-door), let anything that
 
 Heavy things (pydantic, the tools) are imported when the first tool is loaded.
 
-Frames on the channel. In: `load`, `call`, `stop`, `answer`. Out: `loaded`, `tell`, `partial`,
-`detach`, `unstartable`, `end`; a frame with `n` wants an answer.
+Frames on the channel. In: `load`, `call`, `stop`, `answer`. Out: `claim`, `tell`, `heard`,
+`partial`, `detach`, `unstartable`, `end`; a frame with `n` wants an answer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import contextvars
 import importlib
 import importlib.util
 import inspect
+import itertools
 import os
 import queue
 import resource
@@ -42,11 +43,15 @@ class Channel:
         self.limit = limit
         self.inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.on_stop: Callable[[str], None] = lambda call: None
+        # Raising into the middle of a frame would leave half of it on the wire: while the main
+        # thread writes, an interruption is put off.
+        self.writing = False
+        self.put_off: Callable[[], None] | None = None
         self._sock = sock
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._answers: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
-        self._number = 0
+        self._numbers = itertools.count(1)
         # A child that a body forks would hold the channel open and could write into it.
         os.register_at_fork(after_in_child=self._leave)
 
@@ -59,15 +64,24 @@ class Channel:
         if os.getpid() != self._pid:
             # A body forked and its child came back here: there is nothing for it to go on with.
             os._exit(0)
-        with self._lock:
-            self._sock.sendall(data)
+        if threading.current_thread() is not threading.main_thread():
+            with self._lock:
+                self._sock.sendall(data)
+            return
+        self.writing = True
+        try:
+            with self._lock:
+                self._sock.sendall(data)
+        finally:
+            self.writing = False
+        if self.put_off is not None:
+            late, self.put_off = self.put_off, None
+            late()
 
     def ask(self, frame: dict[str, Any]) -> dict[str, Any]:
         """Write one frame and wait for its answer."""
         mine: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        with self._lock:
-            self._number += 1
-            number = self._number
+        number = next(self._numbers)
         self._answers[number] = mine
         self.send({**frame, "n": number})
         return mine.get()
@@ -204,7 +218,7 @@ class Forks:
     def any(self) -> bool:
         if signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, None):
             return True
-        if self._count() != self._faults:
+        if self._count() != self._faults or not hasattr(os, "waitid"):
             return True
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -222,20 +236,26 @@ class Runner:
         self.forks = Forks()
         self.body: Any = None
         self._early: set[str] = set()
+        self._entering = threading.Lock()
         channel.on_stop = self.stop
 
     def stop(self, call: str) -> None:
         """The cooperative message, on the reading thread."""
-        body = self.body
-        if body is None or body.call != call:
-            # It came while its tool was being loaded; that call's claim will be refused.
-            self._early.add(call)
-            return
+        with self._entering:
+            body = self.body
+            if body is None or body.call != call:
+                # It came while its tool was being loaded; most often the claim will be refused.
+                self._early.add(call)
+                return
         body.stop()
 
     def terminate(self, number: int, frame: FrameType | None) -> None:
         """SIGTERM, on the main thread: unwinds a blocked body once, so that it can clean up."""
-        if self.body is not None:
+        if self.body is None:
+            return
+        if self.channel.writing:
+            self.channel.put_off = self.body.terminate
+        else:
             self.body.terminate()
 
     def serve(self) -> None:
@@ -273,14 +293,17 @@ class Runner:
         signal.signal(signal.SIGTERM, self.terminate)
         self.forks.mark()
         threads = set(threading.enumerate())
-        self.body = body
-        if call in self._early:
+        with self._entering:
+            self.body = body
+            early = call in self._early
+        if early:
             body.stop()
         try:
             end = body.run()
         finally:
-            self.body = None
-            self._early.clear()
+            with self._entering:
+                self.body = None
+                self._early.clear()
         if end is None:
             return
         end["forked"] = self.forks.any()
@@ -347,4 +370,7 @@ def main(sock: socket.socket, boot: dict[str, Any]) -> None:
     _current = Runner(channel)
     signal.signal(signal.SIGTERM, _current.terminate)
     threading.Thread(target=channel.read, name="endstop-channel", daemon=True).start()
+    # Needed by every call: a host that waits for its first one has it ready.
+    import endstop.work.body  # noqa: F401
+
     _current.serve()
