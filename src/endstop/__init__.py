@@ -1,6 +1,85 @@
-"""endstop runs the tool calls of an AI agent so that stop means stop.
+"""endstop executes an AI agent's tool calls so that stop means stop.
 
-Every call ends with one honest answer. This module holds the public names and nothing else.
+Every call ends with one honest answer. These are the public names; everything else may change.
 """
 
+from __future__ import annotations
+
+from endstop.adapters.reply import Reply, read_reply
+from endstop.config import Config
+from endstop.core.terms import (
+    Effect,
+    EffectClass,
+    Flag,
+    Isolation,
+    Limits,
+    Mode,
+    Money,
+    Outcome,
+    Reason,
+    StoppedBy,
+    ToolCall,
+)
+from endstop.errors import (
+    CallerError,
+    ContractError,
+    EndstopError,
+    InvalidArguments,
+    JournalError,
+    NotFound,
+    StaleWriter,
+    Stopped,
+)
+from endstop.run.blocking import BlockingRun, BlockingRuntime
+from endstop.run.hooks import Block, HookCall, Rewrite
+from endstop.run.results import BatchResult, CallResult, CallView, CancelReport
+from endstop.run.runtime import Cancellation, Run, Runtime
+from endstop.tools.context import AsyncContext, Context, current
+from endstop.tools.resources import shared
+from endstop.tools.tool import Tool, tool, tool_from_schema
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AsyncContext",
+    "BatchResult",
+    "Block",
+    "BlockingRun",
+    "BlockingRuntime",
+    "CallResult",
+    "CallView",
+    "CallerError",
+    "CancelReport",
+    "Cancellation",
+    "Config",
+    "Context",
+    "ContractError",
+    "Effect",
+    "EffectClass",
+    "EndstopError",
+    "Flag",
+    "HookCall",
+    "InvalidArguments",
+    "Isolation",
+    "JournalError",
+    "Limits",
+    "Mode",
+    "Money",
+    "NotFound",
+    "Outcome",
+    "Reason",
+    "Reply",
+    "Rewrite",
+    "Run",
+    "Runtime",
+    "StaleWriter",
+    "Stopped",
+    "StoppedBy",
+    "Tool",
+    "ToolCall",
+    "current",
+    "read_reply",
+    "shared",
+    "tool",
+    "tool_from_schema",
+]

@@ -181,11 +181,10 @@ def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event
 
 
 def _refused_at_once(run: str, call: str, reason: Reason, message: str | None) -> e.CallSettled:
-    cancelled = reason in CANCEL_REASONS
     return e.CallSettled(
         run=run,
         call=call,
-        outcome=Outcome.CANCELLED if cancelled else Outcome.REJECTED,
+        outcome=settling.unstarted_outcome(reason),
         reason=reason,
         effect=Effect.NONE,
         error=message,

@@ -6,9 +6,9 @@ records, and `evolve` is told the time. Do not subclass them and do not add beha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from endstop.core.record import record
 from endstop.core.terms import (
     Claim,
     Contract,
@@ -25,7 +25,7 @@ from endstop.core.terms import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunOpened:
     """A run exists."""
 
@@ -36,7 +36,7 @@ class RunOpened:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunCancelled:
     """A cancel of the whole run was accepted; sticky (law 2 right-target)."""
 
@@ -45,21 +45,21 @@ class RunCancelled:
     mode: Mode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunClosing:
     """No further batch will be taken."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunInterrupted:
     """The run's driver is gone; what had begun is settled, what had not may be resumed."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunEnded:
     """The run is over: exactly one per run (law 3 one-ending)."""
 
@@ -68,7 +68,7 @@ class RunEnded:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BatchOpened:
     """The calls of one model reply were taken in."""
 
@@ -81,7 +81,7 @@ class BatchOpened:
     stop_on_failure: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BatchCancelled:
     """A cancel of one batch was accepted; sticky."""
 
@@ -91,7 +91,7 @@ class BatchCancelled:
     mode: Mode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BatchClosed:
     """Every call of the batch is settled."""
 
@@ -99,7 +99,7 @@ class BatchClosed:
     batch: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallAccepted:
     """A call was taken in; it will get exactly one answer (law 4 one-answer)."""
 
@@ -115,7 +115,7 @@ class CallAccepted:
     cost: Money | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HookStarted:
     """A hook of a call that is being prepared has begun."""
 
@@ -125,7 +125,7 @@ class HookStarted:
     limit_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ApprovalAsked:
     """A call waits for a human; nothing is held meanwhile (law 12 no-leaked-lock)."""
 
@@ -139,7 +139,7 @@ class ApprovalAsked:
     cost: Money | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ApprovalAnswered:
     """The one answer to an approval; consumed here (law 13 one-approval)."""
 
@@ -151,7 +151,7 @@ class ApprovalAnswered:
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallQueued:
     """A call is ready and waits for order, resources, a slot and budget.
 
@@ -165,7 +165,7 @@ class CallQueued:
     cost: Money | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallGranted:
     """The gate let a call through; its worker may now claim it (law 1 one-door)."""
 
@@ -174,7 +174,7 @@ class CallGranted:
     reserved: Money | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallStarted:
     """The worker claimed the call: its body begins now."""
 
@@ -182,7 +182,7 @@ class CallStarted:
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallPaused:
     """A running body waits for a human: its deadline stands still (law 8 machine-time)."""
 
@@ -191,7 +191,7 @@ class CallPaused:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallResumed:
     """The human wait inside a body is over."""
 
@@ -199,7 +199,7 @@ class CallResumed:
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallProgressed:
     """A running body reported progress."""
 
@@ -209,7 +209,7 @@ class CallProgressed:
     fraction: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommitBegan:
     """A body passed its commit point: a stop now waits, within a bound."""
 
@@ -217,7 +217,7 @@ class CommitBegan:
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommitEnded:
     """A body left its commit block; `done` is false where the block raised."""
 
@@ -226,7 +226,7 @@ class CommitEnded:
     done: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallSpent:
     """Money was spent by a call; `late` when it was reported after the ending."""
 
@@ -236,7 +236,7 @@ class CallSpent:
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallParked:
     """A running body waits for its children and holds no slot."""
 
@@ -244,7 +244,7 @@ class CallParked:
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UnparkAsked:
     """A parked body wants to go on and stands in line for a slot."""
 
@@ -252,7 +252,7 @@ class UnparkAsked:
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallUnparked:
     """A parked body has a slot again and may go on."""
 
@@ -260,7 +260,7 @@ class CallUnparked:
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StopRequested:
     """A started call must stop; the first reason wins and decides how its end is classified."""
 
@@ -269,7 +269,7 @@ class StopRequested:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AskSent:
     """First rung: the body is asked to stop and has `grace_s` to do so."""
 
@@ -278,7 +278,7 @@ class AskSent:
     grace_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KillSent:
     """Second rung: the worker is killed, with its whole tree (law 11 whole-tree)."""
 
@@ -286,7 +286,7 @@ class KillSent:
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallSettled:
     """The one ending of a call (law 3 one-ending).
 
@@ -310,7 +310,7 @@ class CallSettled:
     alive: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class LateEnd:
     """The worker of an abandoned call really ended; kept for audit, changes no outcome."""
 

@@ -6,9 +6,9 @@ be done about it; `decide.py` decides that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from endstop.core.record import record
 from endstop.core.terms import (
     ApprovalTerms,
     Claim,
@@ -23,7 +23,7 @@ from endstop.core.terms import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OpenRun:
     """Register a run; from here on it can be cancelled (law 2 right-target)."""
 
@@ -34,7 +34,7 @@ class OpenRun:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Asked:
     """One call of a batch: what the model asked for and what its tool's contract makes of it.
 
@@ -52,7 +52,7 @@ class Asked:
     refusal: Refusal | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SubmitBatch:
     """The tool calls of one model reply, in request order.
 
@@ -69,7 +69,7 @@ class SubmitBatch:
     stop_on_failure: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HookBegan:
     """A hook of a call that is being prepared begins; it may take `limit_s`, then fails closed."""
 
@@ -78,7 +78,7 @@ class HookBegan:
     limit_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Prepared:
     """All hooks of a call agreed; these are its final arguments and claims."""
 
@@ -89,7 +89,7 @@ class Prepared:
     approval: ApprovalTerms | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Refused:
     """Preparing a call failed or was blocked; its body must not run."""
 
@@ -97,7 +97,7 @@ class Refused:
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Answered:
     """A human answered the approval of one call (law 13 one-approval).
 
@@ -115,14 +115,14 @@ class Answered:
     cost: Money | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Claimed:
     """A worker asks, immediately before the body, whether it may start it (law 1 one-door)."""
 
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StartFailed:
     """A worker could not start a granted call: its body never began."""
 
@@ -130,7 +130,7 @@ class StartFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BodyEnded:
     """A worker says that a body is over, and how; also used for the late end of an abandoned one.
 
@@ -146,7 +146,7 @@ class BodyEnded:
     survivors: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Progressed:
     """A running body reports progress; extends its idle limit only (law 8 machine-time)."""
 
@@ -155,7 +155,7 @@ class Progressed:
     fraction: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HumanBegan:
     """A running body starts to wait for a human: its deadline stands still (law 8)."""
 
@@ -163,21 +163,21 @@ class HumanBegan:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HumanEnded:
     """The human wait inside a running body is over."""
 
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommitEntered:
     """A body asks to pass its commit point; refused once a stop was requested (law 1 one-door)."""
 
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommitLeft:
     """A body left its commit block; `done` is false where the block raised."""
 
@@ -185,7 +185,7 @@ class CommitLeft:
     done: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Spent:
     """A body reports money spent (law 20 paid-once); also counted when it comes late."""
 
@@ -193,21 +193,21 @@ class Spent:
     money: Money
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ParkBegan:
     """A running body waits for its children and gives its slot back (law 12 no-leaked-lock)."""
 
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ParkEnded:
     """The children of a parked body are over; it needs a slot again to go on."""
 
     call: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cancel:
     """Stop a run, a batch or a call, addressed by its identity (law 2 right-target)."""
 
@@ -216,21 +216,21 @@ class Cancel:
     mode: Mode = Mode.INTERRUPT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CloseRun:
     """No further batch will come; the run ends when its open batches are closed."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RunFenced:
     """Another driver wrote to this run: nothing of it may start here any more."""
 
     run: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Tick:
     """Time has passed; whatever is due now happens."""
 

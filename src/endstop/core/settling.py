@@ -33,20 +33,21 @@ HURRY_S = 0.1
 def unstarted(call: CallState, reason: Reason, message: str | None = None) -> e.CallSettled:
     """The ending of a call whose body never began: effect none, always."""
     assert not call.started, "only a body that never began has no effect for certain"
-    if reason in CANCEL_REASONS:
-        outcome = Outcome.CANCELLED
-    elif reason is Reason.DRIVER_LOST:
-        outcome = Outcome.LOST
-    else:
-        outcome = Outcome.REJECTED
     return e.CallSettled(
         run=call.run.id,
         call=call.id,
-        outcome=outcome,
+        outcome=unstarted_outcome(reason),
         reason=reason,
         effect=Effect.NONE,
         error=message,
     )
+
+
+def unstarted_outcome(reason: Reason) -> Outcome:
+    """The outcome of a call whose body never began for this reason."""
+    if reason in CANCEL_REASONS:
+        return Outcome.CANCELLED
+    return Outcome.LOST if reason is Reason.DRIVER_LOST else Outcome.REJECTED
 
 
 def body_end(call: CallState, ended: BodyEnded, now: float) -> e.CallSettled:

@@ -6,10 +6,11 @@ meaning; `docs/glossary.md` lists them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
+
+from endstop.core.record import record
 
 
 class Phase(StrEnum):
@@ -153,7 +154,7 @@ class Flag(StrEnum):
     CANCEL_REQUESTED = "cancel_requested"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Money:
     """An exact amount in one currency."""
 
@@ -161,7 +162,7 @@ class Money:
     currency: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Limits:
     """A budget: what a run, with all its children, may spend (law 20 paid-once).
 
@@ -174,7 +175,7 @@ class Limits:
     tool_calls: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Claim:
     """One resource that a call wants, shared or exclusively, and how long it may wait for it.
 
@@ -187,7 +188,7 @@ class Claim:
     wait_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Contract:
     """What is promised of a tool and asked of the runtime, with every time already resolved.
 
@@ -212,7 +213,7 @@ class Contract:
         return self.isolation is Isolation.PROCESS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ToolCall:
     """One tool call as the model asked for it, before anything was checked.
 
@@ -228,7 +229,7 @@ class ToolCall:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Refusal:
     """Why a call may not start, in a code and in words for the model."""
 
@@ -236,7 +237,7 @@ class Refusal:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ApprovalTerms:
     """What a human is asked: bound by `digest` to tool, final arguments and target (law 13)."""
 

@@ -1,0 +1,346 @@
+"""What both drivers share: the tools, the engine, the workers, and everything that does not wait.
+
+Thin on purpose. A driver adds how to wait, how to be woken, and how to run a hook.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from endstop.config import Config
+from endstop.core import inputs as i
+from endstop.core.events import Event
+from endstop.core.gate import waits_for
+from endstop.core.state import CallState
+from endstop.core.terms import (
+    CANCEL_REASONS,
+    Isolation,
+    Limits,
+    Mode,
+    Phase,
+    Reason,
+    ToolCall,
+    Verdict,
+)
+from endstop.errors import CallerError, NotFound, RuntimeClosed
+from endstop.run.clock import Clock
+from endstop.run.engine import Engine
+from endstop.run.hooks import After, Before, Hooks, Observer, check_hooks
+from endstop.run.plans import Plan, Planner, digest
+from endstop.run.results import BatchResult, CallResult, CallView
+from endstop.store import open_journal
+from endstop.store.protocol import Journal
+from endstop.tools.tool import Tool
+from endstop.work.thread import ThreadWorker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTerms:
+    """How one batch is run; see `Runtime.execute`."""
+
+    parallel: int | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    together: bool = False
+    on_failure: str = "continue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A call that waits for a human."""
+
+    call_id: str
+    tool: str
+    arguments: dict[str, Any]
+    digest: str
+    prompt: str
+    waited_s: float
+
+
+class BaseRuntime:
+    """The part of a runtime that is the same whether the caller has an event loop or not."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        journal: Journal | str | None = None,
+        config: Config | None = None,
+        before: Sequence[Before] = (),
+        after: Sequence[After] = (),
+        observers: Sequence[Observer] = (),
+        carry: Sequence[str] = (),
+        clock: Clock,
+    ) -> None:
+        self.config = config if config is not None else Config()
+        self.planner = Planner(tools, self.config)
+        self.hooks = Hooks(before=check_hooks(before, "before"), after=check_hooks(after, "after"))
+        slots = self.config.slots
+        self.engine = Engine(
+            journal=open_journal(self.config.journal if journal is None else journal),
+            clock=clock,
+            slots={
+                Isolation.COROUTINE: slots.coroutine,
+                Isolation.THREAD: slots.thread,
+                Isolation.PROCESS: slots.process,
+                Isolation.REMOTE: slots.remote,
+            },
+        )
+        for observer in observers:
+            self.engine.audience.add(observer)
+        self._carry = tuple(carry)
+        self._closed = False
+        self.engine.workers[Isolation.THREAD] = ThreadWorker(
+            self.engine.tell, slots.thread or THREADS_MAX
+        )
+
+    # -- tools
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """The tools by name."""
+        return dict(self.planner.tools)
+
+    def add_tool(self, tool: Tool) -> None:
+        """Offer one more tool. Raises CallerError for a name that is taken."""
+        self.planner.add(tool)
+
+    # -- inside
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeClosed("this runtime is closed; make a new one")
+
+    def _make_run(
+        self, run_id: str | None, limits: Limits | None, parent: str | None, detached: bool
+    ) -> str:
+        self._check_open()
+        name = run_id if run_id is not None else new_run_id()
+        self.engine.tell(i.OpenRun(run=name, limits=limits, parent_call=parent, detached=detached))
+        return name
+
+    def _submit(
+        self, run_id: str, calls: Iterable[ToolCall], terms: BatchTerms
+    ) -> tuple[str, list[tuple[str, Plan]]]:
+        """Hand a batch to the core; returns its id and the calls that still need preparing."""
+        self._check_open()
+        asked_calls = check_calls(calls)
+        _check_terms(terms)
+        sequential = terms.parallel == 1 or len(asked_calls) == 1
+        hooked = bool(self.hooks.before)
+        plans: list[Plan] = []
+        asked: list[i.Asked] = []
+        context = contextvars.copy_context()
+        for call in asked_calls:
+            plan, one = self.planner.plan(
+                call, sequential=sequential, hooked=hooked, timeout_s=terms.timeout_s
+            )
+            plan.context = context.copy()
+            plans.append(plan)
+            asked.append(one)
+            if plan.contract.isolation is Isolation.PROCESS:
+                self._need_processes()
+        batch = self.engine.submit(
+            i.SubmitBatch(
+                run=run_id,
+                calls=tuple(asked),
+                parallel=terms.parallel,
+                deadline_s=terms.deadline_s,
+                together=terms.together,
+                stop_on_failure=terms.on_failure == "stop",
+            ),
+            plans,
+        )
+        unprepared = [
+            (f"{batch}.{index}", plan)
+            for index, (plan, one) in enumerate(zip(plans, asked, strict=True))
+            if one.refusal is None and not one.ready
+        ]
+        return batch, unprepared
+
+    def _need_processes(self) -> None:
+        if Isolation.PROCESS in self.engine.workers:
+            return
+        # Imported late: most programs never start a process.
+        from endstop.work.process import ProcessWorker
+
+        self.engine.workers[Isolation.PROCESS] = ProcessWorker(
+            self.engine.tell,
+            slots=self.config.slots.process or PROCESSES_MAX,
+            carry=self._carry,
+        )
+
+    def _results(self, batch_id: str) -> BatchResult:
+        """The answers of a closed batch. Raises where another driver took the run over."""
+        run_id = batch_id.partition("/")[0]
+        error = self.engine.fences.get(run_id)
+        if error is not None:
+            raise error
+        calls = self.engine.calls_of(batch_id)
+        return BatchResult(batch_id, [self.engine.result(call) for call in calls])
+
+    def _cancel(
+        self, target: str, reason: Reason | str, mode: Mode | str
+    ) -> tuple[bool, list[CallState], list[CallResult]]:
+        try:
+            why, how = Reason(reason), Mode(mode)
+        except ValueError as problem:
+            raise CallerError(f"cancel: {problem}") from None
+        if why not in CANCEL_REASONS:
+            known = ", ".join(sorted(CANCEL_REASONS))
+            raise CallerError(f"{why} is no reason for a cancel; the reasons are: {known}")
+        # Looked at before: what is over now was over before the cancel came.
+        calls = self.engine.calls_of(target)
+        over = [call for call in calls if call.settled is not None]
+        already = [self.engine.result(call) for call in over]
+        accepted = self.engine.tell(i.Cancel(target=target, reason=why, mode=how))
+        return accepted, [call for call in calls if call not in over], already
+
+    # -- asking and answering
+
+    def calls(self) -> list[CallView]:
+        """Every call that is open, or abandoned and still running (law 9 on-the-books)."""
+        engine = self.engine
+        with engine.lock:
+            now = engine.clock()
+            found = [
+                (call, waits_for(engine.state, call), call.meter.ran_s(now) if call.meter else 0.0)
+                for call in engine.state.calls.values()
+                if call.alive or call.phase is not Phase.SETTLED
+            ]
+        views = []
+        for call, waiting, ran_s in found:
+            plan = engine.plans.get(call.id)
+            worker = engine.workers.get(call.contract.isolation)
+            sight = worker.look(call.id) if worker is not None and call.started else None
+            views.append(
+                CallView(
+                    call_id=call.id,
+                    tool=plan.tool_name if plan else call.tool,
+                    phase=call.phase,
+                    abandoned=call.alive and call.phase is Phase.SETTLED,
+                    age_s=now - call.accepted_at,
+                    ran_s=ran_s,
+                    waits_for=waiting,
+                    where=sight.where if sight else "",
+                    stack=sight.stack if sight else (),
+                )
+            )
+        return views
+
+    def pending(self) -> list[Pending]:
+        """The calls that wait for a human's answer."""
+        now = self.engine.clock()
+        return [
+            Pending(
+                call_id=call.id,
+                tool=call.tool,
+                arguments=dict(call.arguments or {}),
+                digest=call.approval,
+                prompt="",
+                waited_s=now - call.phase_at,
+            )
+            for call in list(self.engine.state.calls.values())
+            if call.phase is Phase.AWAITING_APPROVAL and call.approval is not None
+        ]
+
+    def approve(self, call_id: str, *, by: str = "") -> bool:
+        """Let a call that waits for approval go on; false if it does not wait any more."""
+        return self._answer(call_id, Verdict.APPROVE, "", by)
+
+    def reject(self, call_id: str, message: str = "", *, by: str = "") -> bool:
+        """Refuse a call that waits for approval, with words for the model; false if too late."""
+        return self._answer(call_id, Verdict.REJECT, message, by)
+
+    def respond(self, call_id: str, text: str, *, by: str = "") -> bool:
+        """Answer in place of the tool: `text` is the call's result; false if too late."""
+        return self._answer(call_id, Verdict.RESPOND, text, by)
+
+    def edit(self, call_id: str, arguments: dict[str, Any], *, by: str = "") -> bool:
+        """Let a call go on with other arguments, validated again; false if too late.
+
+        Raises InvalidArguments where they do not fit the tool; the question stays open.
+        """
+        plan = self.engine.plans.get(call_id)
+        if plan is None:
+            raise NotFound(f"no call {call_id!r} is here")
+        edited = plan.copy()
+        problem = self.planner.rebind(edited, arguments)
+        if problem is not None:
+            raise CallerError(problem.message)
+        return self._answer(call_id, Verdict.EDIT, "", by, edited)
+
+    def _answer(
+        self, call_id: str, verdict: Verdict, message: str, by: str, plan: Plan | None = None
+    ) -> bool:
+        call = self.engine.state.calls.get(call_id)
+        if call is None:
+            raise NotFound(f"no call {call_id!r} is here")
+        if call.approval is None:
+            return False
+        said = i.Answered(
+            call=call_id,
+            digest=call.approval,
+            verdict=verdict,
+            message=message,
+            by=by,
+            arguments=plan.arguments if plan else None,
+            claims=plan.claims if plan else (),
+            cost=plan.cost if plan else None,
+        )
+
+        def landed(_: list[Event]) -> None:
+            if plan is not None:
+                self.engine.plans[call_id] = plan
+
+        return self.engine.tell(said, landed)
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Show every recorded event to `observer`; returns the function that ends it."""
+        self.engine.audience.add(observer)
+        return lambda: self.engine.audience.remove(observer)
+
+
+THREADS_MAX = 256
+"""Threads where the configuration sets no limit: there is always one (law 9 on-the-books)."""
+
+PROCESSES_MAX = 32
+"""Processes where the configuration sets no limit."""
+
+
+def new_run_id() -> str:
+    """A run id that no other run has, on this machine or another."""
+    return f"r{secrets.token_hex(6)}"
+
+
+def check_calls(calls: Iterable[ToolCall]) -> list[ToolCall]:
+    """The calls of a batch as a list. Raises CallerError for anything else."""
+    if isinstance(calls, str | bytes | dict) or not isinstance(calls, Iterable):
+        raise CallerError(
+            f"execute() takes tool calls, not {type(calls).__name__}; "
+            "read a model's reply with read_reply(reply).calls"
+        )
+    found = list(calls)
+    for one in found:
+        if not isinstance(one, ToolCall):
+            raise CallerError(
+                f"execute() takes tool calls, not {type(one).__name__}; "
+                "read a model's reply with read_reply(reply).calls"
+            )
+    return found
+
+
+def _check_terms(terms: BatchTerms) -> None:
+    if terms.parallel is not None and terms.parallel < 1:
+        raise CallerError(f"parallel is {terms.parallel}; it must be at least 1")
+    if terms.deadline_s is not None and not terms.deadline_s > 0:
+        raise CallerError(f"deadline_s is {terms.deadline_s}; it must be above 0, or None")
+    if terms.on_failure not in ("continue", "stop"):
+        raise CallerError(f"on_failure is {terms.on_failure!r}; it is 'continue' or 'stop'")
+
+
+__all__ = ["BaseRuntime", "BatchTerms", "Pending", "digest", "new_run_id"]

@@ -1,0 +1,337 @@
+"""The blocking driver: the same engine for programs that have no event loop.
+
+The caller's thread is the timer: while it waits for its batch it lets happen what is due. Async
+bodies and hooks run on a loop thread that is started when the first one needs it. Ctrl-C while a
+batch runs stops the run by the ladder, a second one kills, and KeyboardInterrupt is raised only
+when every call has its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from endstop.config import Config
+from endstop.core import inputs as i
+from endstop.core.state import CallState
+from endstop.core.terms import Isolation, Limits, Mode, Reason, ToolCall
+from endstop.run.base import BaseRuntime, BatchTerms
+from endstop.run.clock import Clock, monotonic
+from endstop.run.hooks import After, Before, Observer, hook_name, preparing, refusal
+from endstop.run.plans import Plan
+from endstop.run.promise import Promise
+from endstop.run.results import BatchResult, CallResult, CancelReport
+from endstop.run.waiting import Bell, CtrlC
+from endstop.store.protocol import Journal
+from endstop.tools.tool import Tool
+from endstop.work.loopthread import LoopThread, LoopThreadWorker
+from endstop.work.thread import DaemonThreads
+
+log = logging.getLogger("endstop.run")
+
+HOOK_THREADS = 8
+
+
+class BlockingRuntime(BaseRuntime):
+    """Runs tool calls for a caller that blocks; use it as `with BlockingRuntime(tools) as rt:`."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        journal: Journal | str | None = None,
+        config: Config | None = None,
+        before: Sequence[Before] = (),
+        after: Sequence[After] = (),
+        observers: Sequence[Observer] = (),
+        carry: Sequence[str] = (),
+        clock: Clock = monotonic,
+        bell: Bell | None = None,
+    ) -> None:
+        super().__init__(
+            tools,
+            journal=journal,
+            config=config,
+            before=before,
+            after=after,
+            observers=observers,
+            carry=carry,
+            clock=clock,
+        )
+        self._bell = bell if bell is not None else Bell()
+        self._loop_thread = LoopThread()
+        self._hook_threads = DaemonThreads(HOOK_THREADS, "endstop-hook")
+        self.engine.driver = self
+        self.engine.workers[Isolation.COROUTINE] = LoopThreadWorker(
+            self.engine.tell, self._loop_thread
+        )
+        self.engine.recover()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- runs
+
+    def run(
+        self,
+        run_id: str | None = None,
+        *,
+        limits: Limits | None = None,
+        parent: str | None = None,
+        detached: bool = False,
+    ) -> BlockingRun:
+        """Open a run; see `Runtime.run`."""
+        return BlockingRun(self, self._make_run(run_id, limits, parent, detached))
+
+    def execute(self, calls: Iterable[ToolCall], **terms: Any) -> BatchResult:
+        """Run the tool calls of one reply in a run of their own; see `Run.execute`."""
+        with self.run() as run:
+            return run.execute(calls, **terms)
+
+    def _execute(
+        self, run: BlockingRun, calls: Iterable[ToolCall], terms: BatchTerms
+    ) -> BatchResult:
+        with CtrlC(lambda mode: self.cancel(run.id, mode=mode)) as ctrl_c:
+            batch, unprepared = self._submit(run.id, calls, terms)
+            for call_id, plan in unprepared:
+                self._begin_preparing(call_id, run.id, plan)
+            self._until(self.engine.promise(batch), None)
+            result = self._results(batch)
+            run.batches.append(result)
+            self._show(result)
+            if run.closed:
+                self.engine.forget(run.id)
+        if ctrl_c.pressed:
+            # Every call has its answer in `run.batches` before the caller is interrupted.
+            raise KeyboardInterrupt
+        return result
+
+    def _until(self, promise: Promise, timeout_s: float | None) -> bool:
+        """Wait until something is over, letting happen what is due; false when out of time."""
+        promise.then(self._bell.ring)
+        clock = self.engine.clock
+        give_up = None if timeout_s is None else clock() + timeout_s
+        while not promise.done:
+            seen = self._bell.rings()
+            due = self.engine.next_due()
+            now = clock()
+            if due is not None and due <= now:
+                self.engine.tick()
+                continue
+            if give_up is not None and give_up <= now:
+                return False
+            if promise.done:
+                break
+            instants = [at for at in (due, give_up) if at is not None]
+            self._bell.wait(seen, min(instants) - now if instants else None)
+        return True
+
+    # -- stopping
+
+    def cancel(
+        self,
+        target: str,
+        reason: Reason | str = Reason.CANCELLED_BY_USER,
+        mode: Mode | str = Mode.INTERRUPT,
+    ) -> BlockingCancellation:
+        """Stop a run, batch or call, from any thread; accepted when this returns (law 2).
+
+        Call `wait()` on what it returns to wait until it is over and to learn what ended how.
+        Raises NotFound for an unknown id.
+        """
+        accepted, opened, already = self._cancel(target, reason, mode)
+        return BlockingCancellation(self, target, accepted, opened, already)
+
+    def close(self) -> None:
+        """Stop what still runs (reason `shutdown`), within the ladder's bounds, and let go."""
+        if self._closed:
+            return
+        self._closed = True
+        open_runs = [run.id for run in list(self.engine.state.runs.values()) if not run.ended]
+        for run_id in open_runs:
+            self.engine.tell(i.CloseRun(run=run_id))
+            self.engine.tell(i.Cancel(target=run_id, reason=Reason.SHUTDOWN))
+        for run_id in open_runs:
+            self._until(self.engine.promise(run_id), None)
+        self._hook_threads.close()
+        for worker in self.engine.workers.values():
+            worker.close()
+        self.engine.journal.close()
+
+    # -- what the engine asks of a driver
+
+    def alarm(self, due: float) -> None:
+        """See `engine.Driver`."""
+        self._bell.ring()
+
+    def settled(self, call: CallState) -> None:
+        """See `engine.Driver`. A hook that still runs is left alone: its answer comes too late."""
+
+    # -- hooks
+
+    def _begin_preparing(self, call_id: str, run_id: str, plan: Plan) -> None:
+        if self.hooks.before and self._hook_threads.submit(
+            lambda: self._prepare(call_id, run_id, plan)
+        ):
+            return
+        if self.hooks.before:
+            words = "no hook thread was free: earlier hooks have not returned"
+            self.engine.tell(refusal(call_id, Reason.HOOK_FAILED, words))
+            return
+        self._prepare(call_id, run_id, plan)
+
+    def _prepare(self, call_id: str, run_id: str, plan: Plan) -> None:
+        """Drive the preparing of one call; an answer that comes too late changes nothing."""
+        steps = preparing(plan, call_id, run_id, self.hooks.before, self.planner)
+        try:
+            hook, seen = next(steps)
+            while True:
+                limit_s = self.config.timeouts.hooks
+                began = i.HookBegan(call=call_id, hook=f"hook {hook_name(hook)}", limit_s=limit_s)
+                if not self.engine.tell(began):
+                    steps.close()
+                    return
+                try:
+                    answer = self._ask_hook(hook, seen)
+                except BaseException as error:
+                    failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                    hook, seen = steps.throw(failure)
+                else:
+                    hook, seen = steps.send(answer)
+        except StopIteration as done:
+            self.engine.tell(done.value)
+
+    def _ask_hook(self, hook: Callable[..., Any], seen: object) -> Any:
+        answer = hook(seen)
+        if not inspect.isawaitable(answer):
+            return answer
+
+        async def wait() -> Any:
+            return await answer
+
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop_thread.loop()).result()
+
+    def _show(self, batch: BatchResult) -> None:
+        """Let the after-hooks see the recorded results; their failures are logged, nothing more."""
+        for hook in self.hooks.after:
+            for result in batch:
+                self._show_one(hook, result)
+
+    def _show_one(self, hook: After, result: CallResult) -> None:
+        over = Promise(threading.Lock())
+
+        def work() -> None:
+            try:
+                self._ask_hook(hook, result)
+            except BaseException:
+                log.exception("after-hook %s failed; the result stands", hook_name(hook))
+            finally:
+                over.keep()
+
+        limit_s = self.config.timeouts.hooks
+        if not self._hook_threads.submit(work) or not self._until(over, limit_s):
+            log.error("after-hook %s did not return in time; the result stands", hook_name(hook))
+
+
+class BlockingRun:
+    """One agent execution on a blocking runtime; a context manager that closes it."""
+
+    def __init__(self, runtime: BlockingRuntime, run_id: str) -> None:
+        self.id = run_id
+        self.batches: list[BatchResult] = []
+        self.closed = False
+        self._runtime = runtime
+
+    def execute(
+        self,
+        calls: Iterable[ToolCall],
+        *,
+        parallel: int | None = None,
+        timeout_s: float | None = None,
+        deadline_s: float | None = None,
+        together: bool = False,
+        on_failure: str = "continue",
+    ) -> BatchResult:
+        """Run the tool calls of one model reply; see `Run.execute`.
+
+        Ctrl-C in the main thread stops the run; KeyboardInterrupt is raised when every call has its
+        answer, and the answers are in `batches`.
+        """
+        terms = BatchTerms(
+            parallel=parallel,
+            timeout_s=timeout_s,
+            deadline_s=deadline_s,
+            together=together,
+            on_failure=on_failure,
+        )
+        return self._runtime._execute(self, calls, terms)
+
+    def cancel(
+        self, reason: Reason | str = Reason.CANCELLED_BY_USER, mode: Mode | str = Mode.INTERRUPT
+    ) -> BlockingCancellation:
+        """Stop the whole run, from any thread; see `Runtime.cancel`."""
+        return self._runtime.cancel(self.id, reason, mode)
+
+    def close(self) -> None:
+        """Say that no further batch will come."""
+        self.closed = True
+        engine = self._runtime.engine
+        if self.id in engine.state.runs:
+            engine.tell(i.CloseRun(run=self.id))
+            engine.forget(self.id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class BlockingCancellation:
+    """A cancel that was accepted; `wait()` says what ended and how."""
+
+    def __init__(
+        self,
+        runtime: BlockingRuntime,
+        target: str,
+        accepted: bool,
+        opened: list[CallState],
+        already: list[CallResult],
+    ) -> None:
+        self.target = target
+        self.accepted = accepted
+        self._runtime = runtime
+        self._opened = opened
+        self._already = already
+        self._promises = [runtime.engine.promise(call.id) for call in opened]
+
+    def wait(self, timeout_s: float | None = None) -> CancelReport:
+        """Wait until what was cancelled is over; the ladder bounds that. At most `timeout_s`."""
+        over = True
+        for promise in self._promises:
+            over = self._runtime._until(promise, timeout_s) and over
+        return CancelReport(
+            target=self.target,
+            accepted=self.accepted,
+            over=over,
+            ended=tuple(self._runtime.engine.result(c) for c in self._opened if c.settled),
+            already_over=tuple(self._already),
+        )

@@ -1,0 +1,379 @@
+"""The engine: one core, one lock, one journal, whoever drives.
+
+It takes inputs from any thread, lets the core decide under the lock, records what was decided, and
+acts outside the lock on what is recorded. It decides nothing itself and never waits: a driver waits
+in its own way (on a loop, or on a condition) for the promises that are kept here.
+
+Decide, record, act
+-------------------
+`tell` runs `step` under the lock, so a claim and a cancel are two decisions on one state, one after
+the other, whichever threads they come from (law 1 one-door). The events are appended in the same
+moment. What must survive before it may be acted on waits for the journal's ticket: the grant of an
+effectful call before its worker is started, an ending before anybody sees it (law 15 record-first).
+Everything else is acted on at once. If the append is refused, another driver owns the run: it is
+fenced here, and nothing of it starts any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from endstop.core import events as e
+from endstop.core import inputs as i
+from endstop.core.decide import step
+from endstop.core.recovery import Unfinished
+from endstop.core.state import CallState, RunState, State
+from endstop.core.terms import EffectClass, Isolation, Phase
+from endstop.errors import NotFound, StaleWriter
+from endstop.run.audience import Audience
+from endstop.run.clock import Clock
+from endstop.run.plans import Plan
+from endstop.run.promise import Promise
+from endstop.run.results import CallResult
+from endstop.store.protocol import Durability, Journal, Ticket
+from endstop.work.protocol import Job, Worker
+
+log = logging.getLogger("endstop.run")
+
+_GRANT = {
+    EffectClass.READ_ONLY: Durability.BUFFERED,
+    EffectClass.IDEMPOTENT: Durability.BUFFERED,
+    EffectClass.EFFECTFUL: Durability.PROCESS,
+    EffectClass.ONCE: Durability.MACHINE,
+}
+_TRANSIENT = frozenset(e.TRANSIENT)
+Appended = tuple[list[e.Event], Ticket | None]
+Landed = Callable[[list[e.Event]], None]
+
+_WAITS = frozenset({e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded})
+
+
+class Driver(Protocol):
+    """What the engine needs of whoever drives it; called from any thread, must not block."""
+
+    def alarm(self, due: float) -> None:
+        """Something is due at this instant, earlier than what was asked for before."""
+
+    def settled(self, call: CallState) -> None:
+        """A call is settled and recorded."""
+
+
+class Engine:
+    """Drives one core for a runtime; see the theory above."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        clock: Clock,
+        slots: Mapping[Isolation, int | None],
+    ) -> None:
+        self.state = State(slots)
+        self.journal = journal
+        self.clock = clock
+        self.workers: dict[Isolation, Worker] = {}
+        self.driver: Driver | None = None
+        self.plans: dict[str, Plan] = {}
+        self.fences: dict[str, Exception] = {}
+        self.lock = threading.Lock()
+        self._promise_lock = threading.Lock()
+        self._promises: dict[str, Promise] = {}
+        self._alarm: float | None = None
+        self.audience = Audience()
+
+    # -- telling
+
+    def tell(self, said: i.Input, landed: Landed | None = None) -> bool:
+        """Give one input to the core; true if something happened because of it.
+
+        `landed` sees what happened before anything is acted on, still under the lock.
+        """
+        with self.lock:
+            events = step(self.state, said, self.clock())
+            if not events:
+                return False
+            if landed is not None:
+                landed(events)
+            recorded = self._record(events)
+            due = self._next_alarm()
+        self._after(recorded, due)
+        return True
+
+    def submit(self, said: i.SubmitBatch, plans: Sequence[Plan]) -> str:
+        """Give a batch to the core together with its plans; returns the batch's id."""
+        batch = ""
+
+        def landed(events: list[e.Event]) -> None:
+            nonlocal batch
+            opened = events[0]
+            assert isinstance(opened, e.BatchOpened)
+            batch = opened.batch
+            for index, plan in enumerate(plans):
+                self.plans[f"{batch}.{index}"] = plan
+            self._promises[batch] = Promise(self._promise_lock)
+
+        self.tell(said, landed)
+        return batch
+
+    def tick(self) -> None:
+        """Let everything happen that is due."""
+        with self.lock:
+            self._alarm = None
+            events = step(self.state, i.Tick(), self.clock())
+            recorded = self._record(events) if events else []
+            due = self._next_alarm()
+        self._after(recorded, due)
+
+    def next_due(self) -> float | None:
+        """The instant at which something is due next."""
+        with self.lock:
+            return self.state.timers.next_due()
+
+    def _next_alarm(self) -> float | None:
+        """The next due instant, if it is earlier than what the driver was told already."""
+        due = self.state.timers.next_due()
+        if due is None or (self._alarm is not None and self._alarm <= due):
+            return None
+        self._alarm = due
+        return due
+
+    # -- recording
+
+    def _record(self, events: list[e.Event]) -> list[Appended]:
+        """Append events to their runs."""
+        run_id = events[0].run
+        if all(event.run == run_id for event in events):
+            return [(events, self._append(run_id, events))]
+        groups: dict[str, list[e.Event]] = {}
+        for event in events:
+            groups.setdefault(event.run, []).append(event)
+        return [(group, self._append(run, group)) for run, group in groups.items()]
+
+    def _append(self, run_id: str, events: list[e.Event]) -> Any:
+        run = self.state.runs[run_id]
+        kept = [event for event in events if type(event) not in _TRANSIENT]
+        if not kept or run.fenced:
+            return None
+        try:
+            ticket = self.journal.append(run_id, run.seq, kept, self._durability(kept))
+        except StaleWriter as error:
+            self._fence(run, error)
+            return None
+        run.seq += len(kept)
+        return ticket
+
+    def _durability(self, events: Iterable[e.Event]) -> Durability:
+        most = Durability.BUFFERED
+        for event in events:
+            if type(event) is e.CallGranted:
+                need = _GRANT[self.state.calls[event.call].contract.effect]
+            else:
+                need = Durability.PROCESS if type(event) in _WAITS else Durability.BUFFERED
+            most = max(most, need)
+        return most
+
+    def _fence(self, run: RunState, error: Exception) -> None:
+        """The journal took no append: another driver owns the run, or the file is unusable."""
+        if run.fenced:
+            return
+        run.fenced = True
+        self.fences[run.id] = error
+        # Outside of the step that is under way: its own events must be applied first.
+        fence = i.RunFenced(run=run.id)
+        threading.Thread(target=self.tell, args=(fence,), name="endstop-fence", daemon=True).start()
+
+    # -- acting
+
+    def _after(self, recorded: list[Appended], due: float | None) -> None:
+        """Act on what is recorded, and on the rest once it is."""
+        if due is not None and self.driver is not None:
+            self.driver.alarm(due)
+        for events, ticket in recorded:
+            if ticket is None:
+                for event in events:
+                    act = _ACT.get(type(event))
+                    if act is not None:
+                        act(self, event)
+                self.audience.show(events)
+            else:
+                self._act_once_recorded(events, ticket)
+
+    def _act_once_recorded(self, events: list[e.Event], ticket: Ticket) -> None:
+        waiting = []
+        for event in events:
+            act = _ACT.get(type(event))
+            if act is not None and self._must_wait(event):
+                waiting.append((act, event))
+            elif act is not None:
+                act(self, event)
+
+        def decided(error: Exception | None) -> None:
+            if error is not None:
+                with self.lock:
+                    run = self.state.runs.get(events[0].run)
+                    if run is not None:
+                        self._fence(run, error)
+                self._unrecorded(events)
+                return
+            for act, event in waiting:
+                act(self, event)
+            self.audience.show(events)
+
+        ticket.then(decided)
+
+    def _must_wait(self, event: e.Event) -> bool:
+        if type(event) is e.CallGranted:
+            return _GRANT[self.plans[event.call].contract.effect] > Durability.BUFFERED
+        return type(event) in _WAITS
+
+    def _unrecorded(self, events: Iterable[e.Event]) -> None:
+        """What could not be recorded is not shown as an ending, but nobody is left waiting."""
+        for event in events:
+            if isinstance(event, e.BatchClosed):
+                self._keep(event.batch)
+            elif isinstance(event, e.RunEnded):
+                self._keep(event.run)
+
+    def _start(self, event: e.CallGranted) -> None:
+        plan = self.plans.get(event.call)
+        assert plan is not None, f"{event.call} was granted without a plan"
+        assert plan.tool is not None, f"{event.call} was granted without a tool"
+        assert plan.context is not None, f"{event.call} was granted without a context"
+        job = Job(
+            call=event.call,
+            run=event.run,
+            tool=plan.tool,
+            arguments=plan.arguments,
+            kwargs=plan.kwargs,
+            contract=plan.contract,
+            context=plan.context,
+            effect_key=event.call,
+        )
+        self.workers[plan.contract.isolation].start(job)
+
+    def _ask(self, event: e.AskSent) -> None:
+        plan = self.plans.get(event.call)
+        if plan is not None:
+            self.workers[plan.contract.isolation].ask(event.call)
+
+    def _kill(self, event: e.KillSent) -> None:
+        plan = self.plans.get(event.call)
+        if plan is not None:
+            self.workers[plan.contract.isolation].kill(event.call)
+
+    def _settle(self, event: e.CallSettled) -> None:
+        promise = self._promises.pop(event.call, None)
+        call = self.state.calls.get(event.call)
+        if call is not None and self.driver is not None:
+            self.driver.settled(call)
+        if promise is not None:
+            promise.keep()
+
+    def _unpark(self, event: e.CallUnparked) -> None:
+        self._keep(f"{event.call}#unparked")
+
+    def _close_batch(self, event: e.BatchClosed) -> None:
+        self._keep(event.batch)
+
+    def _end_run(self, event: e.RunEnded) -> None:
+        self._keep(event.run)
+
+    def _keep(self, name: str) -> None:
+        promise = self._promises.pop(name, None)
+        if promise is not None:
+            promise.keep()
+
+    # -- reading
+
+    def promise(self, target: str) -> Promise:
+        """A promise that a run, batch or call is over; kept already if it is.
+
+        Raises NotFound for an id that nothing here has.
+        """
+        with self.lock:
+            if self._is_over(target):
+                over = Promise(self._promise_lock)
+                over.keep()
+                return over
+            return self._promises.setdefault(target, Promise(self._promise_lock))
+
+    def unparked(self, call: str) -> Promise:
+        """A promise that a parked body may go on; ask for it before telling `ParkEnded`."""
+        with self.lock:
+            name = f"{call}#unparked"
+            return self._promises.setdefault(name, Promise(self._promise_lock))
+
+    def _is_over(self, target: str) -> bool:
+        run = self.state.runs.get(target)
+        if run is not None:
+            return run.ended
+        call = self.state.calls.get(target)
+        if call is not None:
+            return call.phase is Phase.SETTLED
+        batch = self.state.batch(target)
+        if batch is None:
+            raise NotFound(f"nothing here has the id {target!r}")
+        return batch.closed
+
+    def calls_of(self, target: str) -> list[CallState]:
+        """The calls of a run or batch, or the one call."""
+        with self.lock:
+            run = self.state.runs.get(target)
+            if run is not None:
+                return [call for batch in run.batches for call in batch.calls]
+            call = self.state.calls.get(target)
+            if call is not None:
+                return [call]
+            batch = self.state.batch(target)
+            if batch is None:
+                raise NotFound(f"nothing here has the id {target!r}")
+            return list(batch.calls)
+
+    def result(self, call: CallState) -> CallResult:
+        """The answer of a settled call."""
+        settled = call.settled
+        assert settled is not None, f"{call.id} is not settled"
+        return CallResult(settled, call.model_id, call.tool, call.arguments)
+
+    def forget(self, run_id: str) -> None:
+        """Drop an ended run from memory; what its abandoned workers hold stays on the books."""
+        with self.lock:
+            run = self.state.runs.get(run_id)
+            if run is None or not run.ended:
+                return
+            for batch in run.batches:
+                for call in batch.calls:
+                    if not call.alive:
+                        self.state.calls.pop(call.id, None)
+                        self.plans.pop(call.id, None)
+                self._promises.pop(batch.id, None)
+            if not any(call.alive for batch in run.batches for call in batch.calls):
+                del self.state.runs[run_id]
+
+    def recover(self) -> list[str]:
+        """Make the journal's orphans honest (law 16); returns the runs that were settled."""
+        recovered = []
+        for run in self.journal.orphans():
+            if not self.journal.adopt(run):
+                continue
+            open_run = Unfinished(run)
+            open_run.read(recorded.event for recorded in self.journal.read(run))
+            closing = open_run.closing()
+            if closing:
+                self.journal.append(run, open_run.seq, closing, Durability.PROCESS)
+                recovered.append(run)
+        return recovered
+
+
+_ACT: dict[type, Callable[[Engine, Any], None]] = {
+    e.CallGranted: Engine._start,
+    e.AskSent: Engine._ask,
+    e.KillSent: Engine._kill,
+    e.CallSettled: Engine._settle,
+    e.CallUnparked: Engine._unpark,
+    e.BatchClosed: Engine._close_batch,
+    e.RunEnded: Engine._end_run,
+}

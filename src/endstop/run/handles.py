@@ -1,0 +1,118 @@
+"""The caller's handles on an async runtime: a run, and a cancel that was accepted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from endstop.core import inputs as i
+from endstop.core.state import CallState
+from endstop.core.terms import Mode, Reason, ToolCall
+from endstop.run.base import BatchTerms
+from endstop.run.results import BatchResult, CallResult, CancelReport
+
+if TYPE_CHECKING:
+    from endstop.run.runtime import Runtime
+
+
+class Run:
+    """One agent execution on an async runtime; a context manager that closes it."""
+
+    def __init__(self, runtime: Runtime, run_id: str) -> None:
+        self.id = run_id
+        self.batches: list[BatchResult] = []
+        self.closed = False
+        self._runtime = runtime
+
+    async def execute(
+        self,
+        calls: Iterable[ToolCall],
+        *,
+        parallel: int | None = None,
+        timeout_s: float | None = None,
+        deadline_s: float | None = None,
+        together: bool = False,
+        on_failure: str = "continue",
+    ) -> BatchResult:
+        """Run the tool calls of one model reply; the answers come in request order (law 4).
+
+        `parallel` bounds how many run at once (1: one after the other). `timeout_s` is the running
+        time of each call, over what its tool says. `deadline_s` bounds the batch as a whole.
+        `together` starts none before all are prepared. `on_failure="stop"` cancels the others when
+        one fails.
+
+        If the task that awaits this is cancelled, the run is cancelled, the calls are stopped by
+        the ladder, and CancelledError is raised when they are over; their results are recorded and
+        in `batches`. Raises CallerError for calls that are no tool calls and for a closed run.
+        """
+        terms = BatchTerms(
+            parallel=parallel,
+            timeout_s=timeout_s,
+            deadline_s=deadline_s,
+            together=together,
+            on_failure=on_failure,
+        )
+        return await self._runtime._execute(self, calls, terms)
+
+    def cancel(
+        self, reason: Reason | str = Reason.CANCELLED_BY_USER, mode: Mode | str = Mode.INTERRUPT
+    ) -> Cancellation:
+        """Stop the whole run; see `Runtime.cancel`."""
+        return self._runtime.cancel(self.id, reason, mode)
+
+    def close(self) -> None:
+        """Say that no further batch will come."""
+        self.closed = True
+        engine = self._runtime.engine
+        if self.id in engine.state.runs:
+            engine.tell(i.CloseRun(run=self.id))
+            engine.forget(self.id)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Cancellation:
+    """A cancel that was accepted; await it to learn what ended and how."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        target: str,
+        accepted: bool,
+        opened: list[CallState],
+        already: list[CallResult],
+    ) -> None:
+        self.target = target
+        self.accepted = accepted
+        self._runtime = runtime
+        self._opened = opened
+        self._already = already
+        self._promises = [runtime.engine.promise(call.id) for call in opened]
+
+    def __await__(self) -> Generator[Any, None, CancelReport]:
+        return self._report().__await__()
+
+    async def _report(self) -> CancelReport:
+        cancelled = False
+        for promise in self._promises:
+            cancelled = await self._runtime._until(promise, lambda: None) or cancelled
+        if cancelled:
+            raise asyncio.CancelledError
+        return CancelReport(
+            target=self.target,
+            accepted=self.accepted,
+            over=True,
+            ended=tuple(self._runtime.engine.result(call) for call in self._opened),
+            already_over=tuple(self._already),
+        )

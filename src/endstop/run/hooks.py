@@ -1,0 +1,134 @@
+"""Hooks: code of the user around a call. Before-hooks decide, after-hooks see, observers watch.
+
+A before-hook may let a call pass (return None), block it (return `Block`) or rewrite its arguments
+(return `Rewrite`). It is bounded by the core's timer and fails closed: what it raises, and what
+outlasts its time, is a refusal, and a late answer finds the call settled (law 1 one-door). A hook
+gets a copy of the arguments, so changing them in place changes nothing.
+
+Preparing is written once, as a generator that yields the hooks to run and takes their answers; the
+async and the blocking driver run it each in their own way.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from endstop.core.events import Event
+from endstop.core.inputs import Prepared, Refused
+from endstop.core.terms import Reason, Refusal
+from endstop.core.text import describe_error, safe_text
+from endstop.errors import CallerError, ContractError
+from endstop.run.plans import Plan, Planner
+from endstop.run.results import CallResult
+
+log = logging.getLogger("endstop.run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookCall:
+    """What a before-hook sees of a call that has not started."""
+
+    call_id: str
+    run_id: str
+    tool: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A before-hook's no; `message` is read by the model."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A before-hook's other arguments; they are validated like the first ones."""
+
+    arguments: dict[str, Any]
+
+
+Before = Callable[[HookCall], Any]
+"""Returns None, `Block` or `Rewrite`, or an awaitable of one of them."""
+
+After = Callable[[CallResult], Any]
+"""Sees a recorded result; what it returns or raises changes nothing."""
+
+Observer = Callable[[Event], None]
+"""Sees every event once it is recorded; what it raises changes nothing (law 15 record-first)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """The hooks of a runtime, in the order in which they are asked."""
+
+    before: Sequence[Before] = ()
+    after: Sequence[After] = ()
+
+
+def hook_name(hook: Callable[..., Any]) -> str:
+    """What a hook is called in messages and listings."""
+    return str(getattr(hook, "__qualname__", None) or type(hook).__qualname__)
+
+
+Ask = tuple[Before, HookCall]
+
+
+def preparing(
+    plan: Plan, call_id: str, run_id: str, hooks: Sequence[Before], planner: Planner
+) -> Generator[Ask, Any, Prepared | Refused]:
+    """Ask the hooks one after the other; returns what to tell the core.
+
+    Whoever drives it sends each hook's answer, or throws what the hook raised.
+    """
+    arguments = plan.arguments
+    for hook in hooks:
+        seen = HookCall(
+            call_id=call_id,
+            run_id=run_id,
+            tool=plan.tool_name,
+            arguments=copy.deepcopy(arguments),
+        )
+        try:
+            answer = yield hook, seen
+        except Exception as error:  # law 5: a hook that fails is a refusal, and says so
+            words = f"hook {hook_name(hook)} failed: {describe_error(error)}"
+            return refusal(call_id, Reason.HOOK_FAILED, words)
+        match answer:
+            case None:
+                pass
+            case Block(message=message):
+                return refusal(call_id, Reason.DENIED_BY_POLICY, safe_text(str(message), 4000))
+            case Rewrite(arguments=rewritten):
+                problem = planner.rebind(plan, rewritten)
+                if problem is not None:
+                    words = f"after hook {hook_name(hook)}: {problem.message}"
+                    return refusal(call_id, problem.reason, words)
+                arguments = plan.arguments
+            case _:
+                words = (
+                    f"hook {hook_name(hook)} answered {type(answer).__name__}; "
+                    "it must return None, Block or Rewrite"
+                )
+                return refusal(call_id, Reason.HOOK_FAILED, words)
+    try:
+        return planner.prepared(plan, call_id)
+    except ContractError as problem:
+        return refusal(call_id, Reason.HOOK_FAILED, str(problem))
+
+
+def refusal(call_id: str, reason: Reason, words: str) -> Refused:
+    """What to tell the core of a call that may not start."""
+    return Refused(call=call_id, refusal=Refusal(reason=reason, message=words))
+
+
+def check_hooks(hooks: Sequence[Any], what: str) -> tuple[Any, ...]:
+    """The hooks as a tuple. Raises CallerError for one that cannot be called."""
+    for hook in hooks:
+        if not callable(hook):
+            raise CallerError(f"a {what} hook must be callable, {hook!r} is not")
+    return tuple(hooks)

@@ -1,0 +1,182 @@
+"""Plans: what a driver keeps of a call beside the core's state, from the model's words to a job.
+
+Parsing, validating and asking the contract happen here, synchronously, before a call is submitted:
+what fails is a refusal with words for the model, and runs nothing (law 19 any-payload).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from endstop.config import Config
+from endstop.core.inputs import Asked, Prepared
+from endstop.core.payload import Unserialisable, canonical, to_data
+from endstop.core.terms import (
+    ApprovalTerms,
+    Claim,
+    Contract,
+    Money,
+    Reason,
+    Refusal,
+    ToolCall,
+)
+from endstop.core.text import safe_text
+from endstop.errors import CallerError, ContractError, InvalidArguments
+from endstop.tools.contract import resolve
+from endstop.tools.tool import Tool
+
+_NO_CONTRACT = Contract()
+
+
+class Plan:
+    """One call on the driver's side: its tool, its validated arguments and its context."""
+
+    __slots__ = (
+        "arguments",
+        "claims",
+        "context",
+        "contract",
+        "cost",
+        "hook_task",
+        "kwargs",
+        "tool",
+        "tool_name",
+    )
+
+    def __init__(self, tool_name: str, tool: Tool | None, contract: Contract) -> None:
+        self.tool_name = tool_name
+        self.tool = tool
+        self.contract = contract
+        self.arguments: dict[str, Any] = {}
+        self.kwargs: dict[str, Any] = {}
+        self.claims: tuple[Claim, ...] = ()
+        self.cost: Money | None = None
+        self.context: contextvars.Context | None = None
+        self.hook_task: Any = None
+
+    def copy(self) -> Plan:
+        """The same plan, to be given other arguments without touching this one."""
+        twin = Plan(self.tool_name, self.tool, self.contract)
+        twin.context = self.context
+        return twin
+
+
+class Planner:
+    """Knows tools and configuration; turns what the model asked into what the core takes."""
+
+    def __init__(self, tools: Iterable[Tool], config: Config) -> None:
+        self.tools: dict[str, Tool] = {}
+        self.config = config
+        for tool in tools:
+            self.add(tool)
+
+    def add(self, tool: Tool) -> None:
+        """Offer a tool. Raises CallerError for what is no tool or has a name that is taken."""
+        if not isinstance(tool, Tool):
+            raise CallerError(f"{tool!r} is no tool; decorate the function with @tool")
+        if self.tools.get(tool.name, tool) is not tool:
+            raise CallerError(f"there are two tools named {tool.name!r}; give one another name")
+        self.tools[tool.name] = tool
+
+    def plan(
+        self, call: ToolCall, *, sequential: bool, hooked: bool, timeout_s: float | None
+    ) -> tuple[Plan, Asked]:
+        """The plan of a call and what the core is told of it."""
+        tool = self.tools.get(call.tool)
+        if tool is None:
+            return self._refused(call, None, Reason.UNKNOWN_TOOL, self._unknown(call.tool))
+        contract = resolve(
+            tool.declared,
+            timeouts=self.config.timeouts,
+            sequential=sequential,
+            call_timeout_s=timeout_s,
+        )
+        if call.arguments is None:
+            words = f"{call.problem or 'the arguments are unusable'}"
+            if call.raw:
+                words += f"\nreceived: {safe_text(call.raw, 500)}"
+            return self._refused(call, tool, Reason.INVALID_ARGUMENTS, words)
+        plan = Plan(tool.name, tool, contract)
+        problem = self._fill(plan, tool, call.arguments)
+        if problem is not None:
+            return self._refused(call, tool, problem.reason, problem.message, call.arguments)
+        asked = Asked(
+            model_id=call.model_id,
+            tool=tool.name,
+            arguments=call.arguments,
+            contract=contract,
+            claims=plan.claims,
+            cost=plan.cost,
+            ready=not hooked and tool.declared.approval == "never",
+        )
+        return plan, asked
+
+    def rebind(self, plan: Plan, arguments: Any) -> Refusal | None:
+        """Give a plan other arguments, checked like the first ones."""
+        assert plan.tool is not None, "a call that is being prepared has a tool"
+        if not isinstance(arguments, Mapping):
+            words = f"the rewritten arguments are no mapping but {type(arguments).__name__}"
+            return Refusal(reason=Reason.HOOK_FAILED, message=words)
+        try:
+            clean = to_data(arguments, where="arguments", strict=True)
+        except Unserialisable as problem:
+            return Refusal(reason=Reason.HOOK_FAILED, message=str(problem))
+        return self._fill(plan, plan.tool, clean)
+
+    def prepared(self, plan: Plan, call_id: str) -> Prepared:
+        """What to tell the core once all hooks agreed: final arguments, and the approval needed."""
+        tool = plan.tool
+        assert tool is not None, "a call that is being prepared has a tool"
+        approval = None
+        if tool.needs_approval(plan.kwargs, plan.cost):
+            approval = ApprovalTerms(digest=digest(tool.name, plan.arguments, plan.claims))
+        return Prepared(
+            call=call_id,
+            arguments=plan.arguments,
+            claims=plan.claims,
+            cost=plan.cost,
+            approval=approval,
+        )
+
+    def _fill(self, plan: Plan, tool: Tool, arguments: dict[str, Any]) -> Refusal | None:
+        try:
+            plan.kwargs = tool.bind(arguments)
+            plan.claims = tool.claims(plan.kwargs, self.config.resource_limits)
+            plan.cost = tool.cost_of(plan.kwargs)
+        except InvalidArguments as problem:
+            return Refusal(reason=Reason.INVALID_ARGUMENTS, message=str(problem))
+        except ContractError as problem:
+            return Refusal(reason=Reason.START_FAILED, message=str(problem))
+        plan.arguments = arguments
+        return None
+
+    def _refused(
+        self,
+        call: ToolCall,
+        tool: Tool | None,
+        reason: Reason,
+        words: str,
+        arguments: dict[str, Any] | None = None,
+    ) -> tuple[Plan, Asked]:
+        asked = Asked(
+            model_id=call.model_id,
+            tool=call.tool,
+            arguments=arguments,
+            contract=_NO_CONTRACT,
+            refusal=Refusal(reason=reason, message=words),
+        )
+        return Plan(call.tool, tool, _NO_CONTRACT), asked
+
+    def _unknown(self, name: str) -> str:
+        known = ", ".join(sorted(self.tools)[:50]) or "none"
+        return f"there is no tool named {safe_text(name, 200)!r}; the tools are: {known}"
+
+
+def digest(tool: str, arguments: dict[str, Any], claims: tuple[Claim, ...]) -> str:
+    """Binds an approval to tool, final arguments and target (law 13 one-approval)."""
+    target = [[claim.resource, claim.shared] for claim in claims]
+    text = canonical({"tool": tool, "arguments": arguments, "target": target})
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,343 @@
+"""The async driver: asyncio, on the caller's loop.
+
+It waits on futures, is woken from any thread, and keeps one timer on the loop. All decisions are
+the core's; this file only says how to wait for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from endstop.config import Config
+from endstop.core import inputs as i
+from endstop.core.state import CallState
+from endstop.core.terms import Isolation, Limits, Mode, Reason, ToolCall
+from endstop.errors import CallerError
+from endstop.run.base import BaseRuntime, BatchTerms
+from endstop.run.handles import Cancellation, Run
+from endstop.run.hooks import After, Before, Observer, hook_name, preparing
+from endstop.run.plans import Plan
+from endstop.run.promise import Promise
+from endstop.run.results import BatchResult, CallResult
+from endstop.store.protocol import Journal
+from endstop.tools.tool import Tool
+from endstop.work.coroutine import CoroutineWorker
+from endstop.work.thread import DaemonThreads
+
+log = logging.getLogger("endstop.run")
+
+HOOK_THREADS = 8
+
+
+class Runtime(BaseRuntime):
+    """Runs tool calls on the loop that it is first used on.
+
+    Use it as `async with Runtime(tools) as rt:`; leaving stops what still runs (reason `shutdown`),
+    within the bounds of the stop ladder, and closes the journal.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        journal: Journal | str | None = None,
+        config: Config | None = None,
+        before: Sequence[Before] = (),
+        after: Sequence[After] = (),
+        observers: Sequence[Observer] = (),
+        carry: Sequence[str] = (),
+    ) -> None:
+        super().__init__(
+            tools,
+            journal=journal,
+            config=config,
+            before=before,
+            after=after,
+            observers=observers,
+            carry=carry,
+            clock=_no_clock,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._hook_threads = DaemonThreads(HOOK_THREADS, "endstop-hook")
+        self._after_tasks: dict[str, set[asyncio.Task[None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return loop
+        if self._loop is not None:
+            raise CallerError("a runtime belongs to one event loop; make another for this one")
+        self._check_open()
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self.engine.clock = loop.time
+        self.engine.driver = self
+        self.engine.workers[Isolation.COROUTINE] = CoroutineWorker(self.engine.tell, loop)
+        self.engine.recover()
+        return loop
+
+    # -- runs
+
+    def run(
+        self,
+        run_id: str | None = None,
+        *,
+        limits: Limits | None = None,
+        parent: str | None = None,
+        detached: bool = False,
+    ) -> Run:
+        """Open a run: one agent execution, which can be cancelled from this moment (law 2).
+
+        `limits` is its budget; `parent` the call that it works for, whose cancel reaches it unless
+        it is `detached`. Raises CallerError for an id that is taken.
+        """
+        self._start()
+        return Run(self, self._make_run(run_id, limits, parent, detached))
+
+    async def execute(self, calls: Iterable[ToolCall], **terms: Any) -> BatchResult:
+        """Run the tool calls of one reply in a run of their own; see `Run.execute`."""
+        async with self.run() as run:
+            return await run.execute(calls, **terms)
+
+    async def _execute(self, run: Run, calls: Iterable[ToolCall], terms: BatchTerms) -> BatchResult:
+        loop = self._start()
+        batch, unprepared = self._submit(run.id, calls, terms)
+        for call_id, plan in unprepared:
+            self._begin_preparing(loop, call_id, run.id, plan)
+        cancelled = await self._until(
+            self.engine.promise(batch),
+            lambda: self.engine.tell(i.Cancel(target=run.id, reason=Reason.CANCELLED_BY_USER)),
+        )
+        result = self._results(batch)
+        run.batches.append(result)
+        cancelled = await self._finish_after_hooks(batch) or cancelled
+        if run.closed:
+            self.engine.forget(run.id)
+        if cancelled:
+            # The results are recorded and in `run.batches`: nothing that was paid for is lost.
+            raise asyncio.CancelledError
+        return result
+
+    async def _until(self, promise: Promise, on_cancel: Callable[[], Any]) -> bool:
+        """Wait until something is over, whatever happens to the waiting task.
+
+        A native cancel of the waiter is passed on once, and waited out: what it waits for ends by
+        the stop ladder, which is bounded. Returns whether there was one.
+        """
+        loop = self._start()
+        cancelled = False
+        while not promise.done:
+            waiter: asyncio.Future[None] = loop.create_future()
+            promise.then(lambda waiter=waiter: self._wake(waiter))  # type: ignore[misc]
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if not cancelled:
+                    cancelled = True
+                    on_cancel()
+        return cancelled
+
+    def _wake(self, waiter: asyncio.Future[None]) -> None:
+        if threading.get_ident() == self._thread:
+            _resolve(waiter)
+            return
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(_resolve, waiter)
+        except RuntimeError:
+            log.debug("the event loop is closed: nobody waits there any more")
+
+    # -- stopping
+
+    def cancel(
+        self,
+        target: str,
+        reason: Reason | str = Reason.CANCELLED_BY_USER,
+        mode: Mode | str = Mode.INTERRUPT,
+    ) -> Cancellation:
+        """Stop a run, batch or call, from any thread; accepted when this returns (law 2).
+
+        Await what it returns to wait until it is over and to learn what ended how. Idempotent; a
+        stronger mode (`drain` < `interrupt` < `kill`) escalates. Raises NotFound for an unknown id.
+        """
+        accepted, opened, already = self._cancel(target, reason, mode)
+        return Cancellation(self, target, accepted, opened, already)
+
+    async def close(self) -> None:
+        """Stop what still runs (reason `shutdown`), within the ladder's bounds, and let go."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._loop is not None:
+            open_runs = [run.id for run in list(self.engine.state.runs.values()) if not run.ended]
+            for run_id in open_runs:
+                self.engine.tell(i.CloseRun(run=run_id))
+                self.engine.tell(i.Cancel(target=run_id, reason=Reason.SHUTDOWN))
+            for run_id in open_runs:
+                await self._until(self.engine.promise(run_id), lambda: None)
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        self._hook_threads.close()
+        for worker in self.engine.workers.values():
+            worker.close()
+        self.engine.journal.close()
+
+    # -- what the engine asks of a driver
+
+    def alarm(self, due: float) -> None:
+        """See `engine.Driver`."""
+        if threading.get_ident() == self._thread:
+            self._arm(due)
+        elif self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._arm, due)
+
+    def _arm(self, due: float) -> None:
+        assert self._loop is not None
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.engine.tick()
+
+    def settled(self, call: CallState) -> None:
+        """See `engine.Driver`."""
+        plan = self.engine.plans.get(call.id)
+        if plan is not None and plan.hook_task is not None:
+            self._on_loop(plan.hook_task.cancel)
+        if self.hooks.after:
+            self._on_loop(lambda: self._begin_after_hooks(call))
+
+    def _on_loop(self, function: Callable[[], Any]) -> None:
+        if threading.get_ident() == self._thread:
+            function()
+        elif self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    # -- hooks
+
+    def _begin_preparing(
+        self, loop: asyncio.AbstractEventLoop, call_id: str, run_id: str, plan: Plan
+    ) -> None:
+        if not self.hooks.before:
+            self._prepare_at_once(call_id, run_id, plan)
+            return
+        task = loop.create_task(self._prepare(call_id, run_id, plan))
+        plan.hook_task = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _prepare_at_once(self, call_id: str, run_id: str, plan: Plan) -> None:
+        try:
+            next(preparing(plan, call_id, run_id, (), self.planner))
+        except StopIteration as done:
+            self.engine.tell(done.value)
+
+    async def _prepare(self, call_id: str, run_id: str, plan: Plan) -> None:
+        """Drive the preparing of one call; an answer that comes too late changes nothing."""
+        steps = preparing(plan, call_id, run_id, self.hooks.before, self.planner)
+        try:
+            hook, seen = next(steps)
+            while True:
+                limit_s = self.config.timeouts.hooks
+                began = i.HookBegan(call=call_id, hook=f"hook {hook_name(hook)}", limit_s=limit_s)
+                if not self.engine.tell(began):
+                    steps.close()
+                    return
+                try:
+                    answer = await self._ask_hook(hook, seen)
+                except asyncio.CancelledError as error:
+                    if plan.hook_task is not None and plan.hook_task.cancelling():
+                        raise
+                    hook, seen = steps.throw(RuntimeError(f"it was cancelled: {error!r}"))
+                except Exception as error:
+                    hook, seen = steps.throw(error)
+                else:
+                    hook, seen = steps.send(answer)
+        except StopIteration as done:
+            plan.hook_task = None
+            self.engine.tell(done.value)
+
+    async def _ask_hook(self, hook: Callable[..., Any], seen: object) -> Any:
+        if inspect.iscoroutinefunction(hook):
+            return await hook(seen)
+        answer = await self._in_hook_thread(lambda: hook(seen))
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def _in_hook_thread(self, function: Callable[[], Any]) -> Any:
+        """Run a plain hook off the loop: a hook that blocks must not freeze the rest (law 19)."""
+        loop = self._start()
+        done: asyncio.Future[Any] = loop.create_future()
+
+        def work() -> None:
+            try:
+                value = function()
+            except BaseException as error:
+                failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                self._on_loop(lambda: None if done.done() else done.set_exception(failure))
+            else:
+                self._on_loop(lambda: None if done.done() else done.set_result(value))
+
+        if not self._hook_threads.submit(work):
+            raise RuntimeError("no hook thread was free: earlier hooks have not returned")
+        return await done
+
+    def _begin_after_hooks(self, call: CallState) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._show(self.engine.result(call)))
+        tasks = self._after_tasks.setdefault(call.batch.id, set())
+        tasks.add(task)
+
+    async def _show(self, result: CallResult) -> None:
+        """Let the after-hooks see a recorded result; their failures are logged, nothing more."""
+        for hook in self.hooks.after:
+            try:
+                await asyncio.wait_for(self._ask_hook(hook, result), self.config.timeouts.hooks)
+            except Exception:
+                log.exception("after-hook %s failed; the result stands", hook_name(hook))
+
+    async def _finish_after_hooks(self, batch_id: str) -> bool:
+        """Wait for the after-hooks of a batch; returns whether the waiter was cancelled."""
+        tasks = self._after_tasks.pop(batch_id, None)
+        cancelled = False
+        while tasks:
+            try:
+                _, tasks = await asyncio.wait(tasks)
+            except asyncio.CancelledError:
+                cancelled = True
+        return cancelled
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _no_clock() -> float:
+    raise CallerError("an async runtime is used inside a running event loop")

@@ -1,0 +1,191 @@
+"""Coroutine bodies: one task each, on the event loop that the runtime lives on.
+
+A coroutine can only be asked: a stop cancels its task once and sets the flag of its context. There
+is no kill, so the core abandons a body that swallows the cancel, and this worker tells of its late
+end. A body that blocks the loop blocks everything on it; it is timed step by step and reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Generator
+from typing import Any
+
+from endstop.core.inputs import Claimed
+from endstop.core.terms import Isolation
+from endstop.tools.context import AsyncContext, enter
+from endstop.work.ending import interrupt, raised, returned
+from endstop.work.protocol import Job, Sight, Tell
+
+log = logging.getLogger("endstop.work")
+
+SLOW_STEP_S = 0.1
+"""A body that holds the loop longer than this in one step is reported."""
+
+
+class CoroutineWorker:
+    """Runs async bodies as tasks on `loop`."""
+
+    kind = Isolation.COROUTINE
+
+    def __init__(self, tell: Tell, loop: asyncio.AbstractEventLoop) -> None:
+        self._tell = tell
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._bodies: dict[str, _Body] = {}
+
+    def on_loop(self, thread: int) -> None:
+        """Say which thread the loop runs on, if it is not the one that made the worker."""
+        self._thread = thread
+
+    def start(self, job: Job) -> None:
+        if threading.get_ident() == self._thread:
+            self._begin(job)
+        else:
+            self._loop.call_soon_threadsafe(self._begin, job)
+
+    def _begin(self, job: Job) -> None:
+        body = self._bodies[job.call] = _Body(job, self._tell)
+        body.task = self._loop.create_task(self._run(body), context=job.context)
+
+    def ask(self, call: str) -> None:
+        body = self._bodies.get(call)
+        if body is None:
+            return
+        body.stop()
+        if threading.get_ident() == self._thread:
+            body.cancel()
+        else:
+            self._loop.call_soon_threadsafe(body.cancel)
+
+    def kill(self, call: str) -> None:
+        """Nothing: a coroutine cannot be killed, and the ladder knows it (design §4)."""
+
+    def look(self, call: str) -> Sight | None:
+        body = self._bodies.get(call)
+        if body is None or body.task is None:
+            return None
+        stack = tuple(
+            f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+            for frame in body.frames()
+        )
+        return Sight(call=call, where="event loop", stack=stack)
+
+    def close(self) -> None:
+        """Forget what is still running; its late end has nobody to tell.
+
+        `asyncio.run` would wait for ever for a task that swallows its cancel, so a task that was
+        abandoned is taken out of the list that it goes through (law 6 bounded-stop).
+        """
+        for body in list(self._bodies.values()):
+            body.ctx.stop()
+            if body.task is not None:
+                asyncio._unregister_task(body.task)
+                body.task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def _run(self, body: _Body) -> None:
+        """Claim, run, tell. Nothing that the body raises may reach the loop (law 19)."""
+        job = body.job
+        try:
+            # The task is the worker: it asks at the last instant, in the same step in which the
+            # body begins (law 1 one-door).
+            if not self._tell(Claimed(call=job.call)):
+                return
+            try:
+                end = returned(job.call, await body.steps())
+            except BaseException as error:
+                end = raised(job.call, error)
+            self._tell(end)
+        finally:
+            del self._bodies[job.call]
+
+
+class _Body:
+    """One running coroutine: its context and its task."""
+
+    __slots__ = ("_coroutine", "ctx", "job", "task")
+
+    def __init__(self, job: Job, tell: Tell) -> None:
+        self.job = job
+        self.ctx = AsyncContext(call_id=job.call, effect_key=job.effect_key, tell=tell)
+        self.task: asyncio.Task[None] | None = None
+        self._coroutine: Any = None
+
+    def steps(self) -> _Steps:
+        """Enter the body, ready to be awaited."""
+        tool, kwargs = self.job.tool, self.job.kwargs
+        enter(self.ctx)
+        if tool.context_param is not None:
+            kwargs = {**kwargs, tool.context_param: self.ctx}
+        self._coroutine = tool.fn(**kwargs)
+        return _Steps(self._coroutine, tool.name)
+
+    def stop(self) -> None:
+        """Raise the flag and call the tool's own interrupt; from any thread."""
+        self.ctx.stop()
+        interrupt(self.job.tool, self.ctx)
+
+    def cancel(self) -> None:
+        """Cancel the task, once: a second native cancel would break its cleanup (law 6)."""
+        assert self.task is not None, "a body that was asked to stop has a task"
+        self.task.cancel()
+
+    def frames(self) -> list[Any]:
+        found = []
+        inner = self._coroutine
+        while inner is not None and len(found) < 20:
+            frame = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)
+            if frame is not None:
+                found.append(frame)
+            inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
+        return found
+
+
+class _Steps:
+    """A coroutine that is timed step by step, to find the one that blocks the loop (law 19)."""
+
+    __slots__ = ("_send", "_throw", "_tool")
+
+    def __init__(self, coroutine: Any, tool: str) -> None:
+        self._send = coroutine.send
+        self._throw = coroutine.throw
+        self._tool = tool
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self  # type: ignore[return-value]
+
+    def __iter__(self) -> _Steps:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return self._send(value)
+        finally:
+            if time.monotonic() - began > SLOW_STEP_S:
+                self._report(began)
+
+    def throw(self, *error: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return self._throw(*error)
+        finally:
+            if time.monotonic() - began > SLOW_STEP_S:
+                self._report(began)
+
+    def close(self) -> None:
+        self._throw(GeneratorExit)
+
+    def _report(self, began: float) -> None:
+        log.warning(
+            "tool %s blocked the event loop for %.2f s: nothing else ran, no stop and no deadline "
+            "either; make it a plain function, or isolate it in a process",
+            self._tool,
+            time.monotonic() - began,
+        )

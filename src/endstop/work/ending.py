@@ -1,0 +1,60 @@
+"""How the end of a body in this process becomes one input, shared by coroutine and thread workers.
+
+Whatever a body returns or raises leaves here as bounded data (law 19 any-payload): a SystemExit or
+a KeyboardInterrupt ends one call, a result without a JSON form is named by its path. Nothing here
+decides what the end means; `core/settling.py` does.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from endstop.core.inputs import BodyEnded
+from endstop.core.payload import Unserialisable, to_data
+from endstop.core.terms import How
+from endstop.core.text import describe_error
+from endstop.tools.context import BodyContext
+
+if TYPE_CHECKING:
+    from endstop.tools.tool import Tool
+
+log = logging.getLogger("endstop.work")
+
+_SHORT_CHARS = 10_000
+
+
+def returned(call: str, value: Any) -> BodyEnded:
+    """The end of a body that returned `value`."""
+    kind = type(value)
+    # The everyday results need no walk: they are data already.
+    if value is None or kind is bool or (kind is str and value.isascii() and _is_short(value)):
+        return BodyEnded(call=call, how=How.RETURNED, value=value)
+    try:
+        return BodyEnded(call=call, how=How.RETURNED, value=to_data(value))
+    except Unserialisable as problem:
+        return BodyEnded(call=call, how=How.UNSERIALISABLE, error=str(problem))
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= _SHORT_CHARS and "\0" not in text
+
+
+def raised(call: str, error: BaseException) -> BodyEnded:
+    """The end of a body that raised; a stopped one may have left its output on the error."""
+    output = getattr(error, "output", None)
+    try:
+        output = to_data(output, where="output")
+    except Unserialisable:
+        output = None
+    return BodyEnded(call=call, how=How.RAISED, error=describe_error(error), output=output)
+
+
+def interrupt(tool: Tool, ctx: BodyContext) -> None:
+    """Call a tool's own interrupt, if it has one; its failure changes nothing."""
+    if tool.interrupt is None:
+        return
+    try:
+        tool.interrupt(ctx)
+    except BaseException:
+        log.warning("the interrupt of tool %s failed", tool.name, exc_info=True)

@@ -1,0 +1,154 @@
+"""Thread bodies: a bounded pool of daemon threads that nobody ever joins.
+
+Python cannot stop a thread. A stop raises the flag of the body's context and calls the tool's own
+interrupt; a body that heeds neither is abandoned by the core, keeps its thread, its slot and its
+resources, and its late end is told when it comes (law 9 on-the-books). The threads are daemons and
+not registered with the interpreter's exit, so a wedged tool never holds up the end of the process;
+that is why this is not concurrent.futures, whose threads are joined at exit.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from endstop.core.inputs import Claimed, StartFailed
+from endstop.core.terms import Isolation
+from endstop.errors import RuntimeClosed
+from endstop.tools.context import Context, enter
+from endstop.work.ending import interrupt, raised, returned
+from endstop.work.protocol import Job, Sight, Tell
+
+log = logging.getLogger("endstop.work")
+
+
+class DaemonThreads:
+    """Runs functions on at most `limit` warm daemon threads."""
+
+    def __init__(self, limit: int, name: str) -> None:
+        assert limit > 0, "a pool has at least one thread"
+        self._limit = limit
+        self._name = name
+        self._lock = threading.Lock()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._count = 0
+        self._closed = False
+
+    def submit(self, function: Callable[[], None]) -> bool:
+        """Run `function` on a thread; false, and nothing is run, if all are taken.
+
+        Raises RuntimeClosed after `close()`.
+        """
+        with self._lock:
+            if self._closed:
+                raise RuntimeClosed("the runtime is closed; make a new one")
+            if self._idle > 0:
+                self._idle -= 1
+            elif self._count < self._limit:
+                self._count += 1
+                name = f"{self._name}-{self._count}"
+                threading.Thread(target=self._serve, name=name, daemon=True).start()
+            else:
+                return False
+            self._jobs.put(function)
+            return True
+
+    def close(self) -> None:
+        """Let idle threads end; whoever is busy ends when it can, and is not waited for."""
+        with self._lock:
+            self._closed = True
+            for _ in range(self._count):
+                self._jobs.put(None)
+
+    def _serve(self) -> None:
+        while (function := self._jobs.get()) is not None:
+            try:
+                function()
+            except BaseException:
+                log.exception("a thread of endstop failed; this is a bug in endstop")
+            del function
+            with self._lock:
+                self._idle += 1
+
+
+class ThreadWorker:
+    """Runs plain functions on a bounded pool of daemon threads."""
+
+    kind = Isolation.THREAD
+
+    def __init__(self, tell: Tell, limit: int) -> None:
+        self._tell = tell
+        self._threads = DaemonThreads(limit, "endstop-tool")
+        self._bodies: dict[str, _Body] = {}
+
+    def start(self, job: Job) -> None:
+        body = self._bodies[job.call] = _Body(job, self._tell)
+        if not self._threads.submit(lambda: job.context.run(self._run, body)):
+            # The core counts slots and grants no more than there are; if the two ever disagree,
+            # the call is answered, not lost.
+            del self._bodies[job.call]
+            self._tell(StartFailed(call=job.call, message="no thread was free"))
+
+    def ask(self, call: str) -> None:
+        body = self._bodies.get(call)
+        if body is not None:
+            body.stop()
+
+    def kill(self, call: str) -> None:
+        """Nothing: a thread cannot be killed, and the ladder knows it (design §4)."""
+
+    def look(self, call: str) -> Sight | None:
+        body = self._bodies.get(call)
+        if body is None:
+            return None
+        frame = sys._current_frames().get(body.thread or 0)
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        lines = tuple(f"{one.filename}:{one.lineno} in {one.name}" for one in reversed(stack))
+        return Sight(call=call, where=f"thread {body.thread}", stack=lines)
+
+    def close(self) -> None:
+        self._threads.close()
+
+    def _run(self, body: _Body) -> None:
+        job = body.job
+        body.thread = threading.get_ident()
+        try:
+            if not self._tell(Claimed(call=job.call)):
+                return
+            try:
+                end = returned(job.call, body.enter())
+            except BaseException as error:
+                end = raised(job.call, error)
+            self._tell(end)
+        finally:
+            del self._bodies[job.call]
+
+
+class _Body:
+    """One running function: its context and its thread."""
+
+    __slots__ = ("ctx", "job", "thread")
+
+    def __init__(self, job: Job, tell: Tell) -> None:
+        self.job = job
+        self.ctx = Context(call_id=job.call, effect_key=job.effect_key, tell=tell)
+        self.thread: int | None = None
+
+    def enter(self) -> Any:
+        """Run the function; on its own thread, in the caller's context variables."""
+        tool, kwargs = self.job.tool, self.job.kwargs
+        enter(self.ctx)
+        if tool.context_param is not None:
+            kwargs = {**kwargs, tool.context_param: self.ctx}
+        return tool.fn(**kwargs)
+
+    def stop(self) -> None:
+        """Raise the flag and call the tool's own interrupt; from any thread."""
+        self.ctx.stop()
+        interrupt(self.job.tool, self.ctx)
