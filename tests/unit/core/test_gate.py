@@ -248,10 +248,10 @@ def test_bh53_parents_hold_no_slot_while_their_children_run() -> None:
         story = Story({Isolation.THREAD: 2})
         story.say(*begin(asked(terms=THREAD), asked(terms=THREAD)))
         parents = {C0: "p", C1: "q"}
-        done: set[str] = set()
         peak = 0
         while story.phases() != [Phase.SETTLED, Phase.SETTLED]:
             may: list[i.Input] = []
+            done = {event.call for event in story.told(e.UnparkAsked)}
             for call in list(story.state.calls.values()):
                 child = parents.get(call.id)
                 if call.phase is Phase.GRANTED:
@@ -269,7 +269,6 @@ def test_bh53_parents_hold_no_slot_while_their_children_run() -> None:
                 elif call.phase is Phase.RUNNING and child is not None:
                     over = all(phase is Phase.SETTLED for phase in story.phases(child))
                     if call.parked and over and call.id not in done:
-                        done.add(call.id)
                         may.append(i.ParkEnded(call=call.id))
                     elif not call.parked and call.id not in done:
                         may.append(i.ParkBegan(call=call.id))
