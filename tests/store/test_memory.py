@@ -59,3 +59,20 @@ def test_a_refused_append_leaves_no_trace() -> None:
     assert journal.runs() == []
     # Neither ending of the refused append counts.
     record(journal, "new", 0, opened("new"), settled("new", "a"), ended("new"))
+
+
+def test_of_a_refused_append_no_ending_counts() -> None:
+    journal = MemoryJournal()
+    record(journal, "r", 0, opened("r"), settled("r", "a"))
+    for events in (
+        [settled("r", "b"), ended("r"), settled("r", "a")],
+        [settled("r", "b"), ended("r"), ended("r")],
+        [settled("r", "b", alive=True), settled("r", "b")],
+    ):
+        with pytest.raises(StaleWriter):
+            journal.append("r", 2, events, Durability.BUFFERED)
+    assert journal.orphans() == []
+    journal.close()
+    assert journal.orphans() == ["r"], "it has not ended"
+    record(journal, "r", 2, settled("r", "b"), ended("r"))
+    assert len(events_of(journal, "r")) == 4

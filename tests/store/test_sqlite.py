@@ -120,6 +120,46 @@ def test_a_refused_run_stays_refused_also_where_a_number_would_fit(journal: Sqli
     record(journal, "s", 0, opened("s"))
 
 
+def test_what_was_queued_behind_a_refusal_is_refused_with_it(
+    journal: SqliteJournal, path: Path
+) -> None:
+    record(journal, "r", 0, opened("r"))
+    assert journal._writer is not None
+    hold = Held(path)
+    stale = journal.append("r", 5, [granted("r", "a")], Durability.PROCESS)
+    until = time.monotonic() + WAIT_S
+    while journal._writer._queue and time.monotonic() < until:
+        time.sleep(0.001)  # no event says that the writer took its group
+    # The next group, queued before anybody could know of the refusal, with a number that fits.
+    fits = journal.append("r", 1, [granted("r", "b")], Durability.PROCESS)
+    hold.release()
+    refusal = result(stale)
+    assert isinstance(refusal, StaleWriter)
+    assert result(fits) is refusal
+    assert events_of(journal, "r") == [opened("r")]
+
+
+def test_a_group_that_fails_half_way_leaves_nothing_and_no_lock(
+    journal: SqliteJournal, path: Path
+) -> None:
+    record(journal, "r", 0, opened("r"))
+    assert journal._writer is not None
+
+    def deny_blobs(action: int, table: str | None, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if table == "blobs" else sqlite3.SQLITE_OK
+
+    # The events of the group are inserted by the time its blob is refused.
+    journal._writer._recorder._connection.set_authorizer(deny_blobs)
+    events = [granted("r", "a"), settled("r", "a", "x" * 2 * BLOB_CHARS)]
+    error = offer(journal, "r", 1, events)
+    assert isinstance(error, JournalError)
+    assert "runs.db cannot be written any more" in str(error)
+    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    connection.close()
+    assert events_of(journal, "r") == [opened("r")]
+
+
 def test_adopting_takes_the_refusal_away(path: Path) -> None:
     first = SqliteJournal(path)
     second = SqliteJournal(path)
