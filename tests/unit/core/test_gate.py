@@ -243,6 +243,7 @@ def test_bh51_a_cancelled_waiter_strands_nobody() -> None:
 
 
 def test_bh53_parents_hold_no_slot_while_their_children_run() -> None:
+    peaks = set()
     for seed in range(200):
         chance = random.Random(seed)
         story = Story({Isolation.THREAD: 2})
@@ -280,9 +281,11 @@ def test_bh53_parents_hold_no_slot_while_their_children_run() -> None:
                 c for c in story.state.calls.values() if c.phase is Phase.RUNNING and not c.parked
             ]
             peak = max(peak, len(busy))
-        assert peak == 2
+        assert peak <= 2
+        peaks.add(peak)
         assert story.state.slots[Isolation.THREAD].taken == 0
         assert {story.ending(c).outcome for c in story.state.calls} == {Outcome.SUCCEEDED}
+    assert 2 in peaks, "both slots are used"
 
 
 def test_a_parked_body_goes_on_where_abandoned_workers_hold_every_slot() -> None:
