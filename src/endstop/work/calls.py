@@ -16,7 +16,7 @@ from endstop.core.inputs import BodyEnded, Claimed, Progressed, StartFailed
 from endstop.core.payload import safe_text
 from endstop.core.terms import How
 from endstop.work import tree
-from endstop.work.hosts import Ended, Host
+from endstop.work.hosts import End, Ended, Host
 from endstop.work.ioloop import IoLoop
 from endstop.work.jobs import Jobs
 from endstop.work.pool import KILL_S, Pool, PoolOptions
@@ -150,12 +150,12 @@ class Calls:
 
     def _end(self, host: Host, frame: dict[str, Any]) -> None:
         """The body says that it is over; what it left behind comes first."""
-        host.last = frame
+        host.last = end = End.read(frame)
         self._settles += 1
         host.settles = number = self._settles
-        look = bool(frame["forked"]) or host.asked_at is not None
+        look = end.forked or host.asked_at is not None
         host.control.send({"t": "settle", "n": number, "look": look, "keep": False})
-        if not look and frame["how"] == How.RETURNED:
+        if not look and end.how is How.RETURNED:
             # Nothing to wait for: the host only throws away what was printed.
             self._tell_end(host, None, ())
 
@@ -213,7 +213,7 @@ class Calls:
     def _finish(self, host: Host, output: dict[str, str], survivors: tuple[str, ...]) -> None:
         """The end of a call in a host that lives on."""
         assert host.last is not None, "an end is told after the body's own"
-        threads = host.last["threads"]
+        threads = host.last.threads
         self._tell_end(host, output, survivors)
         self.pool.free(host, reuse=not survivors and not threads)
 
@@ -226,16 +226,16 @@ class Calls:
         call, end = host.job.call, host.last
         self.pool.release(host)
         host.job = None
-        how = How.STOPPED if host.signalled else How(end["how"])
+        how = How.STOPPED if host.signalled else end.how
         returned = how is How.RETURNED
         # What a signalled body returned is not its result, but it is what it produced.
-        made = _first(end.get("output"), host.partial, output, end["value"])
+        made = _first(end.output, host.partial, output, end.value)
         self._tell(
             BodyEnded(
                 call=call,
                 how=how,
-                value=end["value"] if returned else None,
-                error=None if returned else end["error"],
+                value=end.value if returned else None,
+                error=None if returned else end.error,
                 output=None if returned else made,
                 survivors=survivors,
             )

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from endstop.core.terms import How
+from endstop.core.text import safe_text
 from endstop.errors import WorkerError
 from endstop.work import tree
 from endstop.work.ioloop import IoLoop, Line
@@ -36,6 +38,27 @@ class Ended(NamedTuple):
     swept: tuple[str, ...]
     survivors: tuple[str, ...]
     output: dict[str, str] | None
+
+
+class End(NamedTuple):
+    """What a body said about its end, checked."""
+
+    how: How
+    value: Any
+    error: str | None
+    output: Any
+    forked: bool
+    threads: bool
+
+    @classmethod
+    def read(cls, frame: dict[str, Any]) -> End:
+        """Raises KeyError or ValueError for a frame that is no end."""
+        how = How(frame["how"])
+        if how is How.LOST:
+            raise ValueError("a body cannot say that it was lost")
+        error = None if frame["error"] is None else safe_text(str(frame["error"]))
+        forked, threads = bool(frame["forked"]), bool(frame["threads"])
+        return cls(how, frame["value"], error, frame.get("output"), forked, threads)
 
 
 class Host:
@@ -93,7 +116,7 @@ class Host:
         self.heard = False
         self.signalled = False
         self.partial: Any = None
-        self.last: dict[str, Any] | None = None
+        self.last: End | None = None
 
     @property
     def call(self) -> str | None:
