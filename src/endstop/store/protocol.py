@@ -52,7 +52,8 @@ class Journal(Protocol):
         """Record events after number `expected_seq` of a run.
 
         Returns None where they are already as durable as asked. A stale writer gets `StaleWriter`,
-        raised or through the ticket, and nothing of the append is kept.
+        raised or through the ticket, and nothing of the append is kept; a journal that has failed
+        or was closed raises `JournalError`. Never waits for a file.
         """
 
     def read(self, run: str, after_seq: int = 0) -> Iterator[Recorded]:
@@ -68,4 +69,7 @@ class Journal(Protocol):
         """Become the driver of an orphan; false if somebody else was faster."""
 
     def close(self) -> None:
-        """Write what is buffered and let go of the file."""
+        """Write what is buffered and let go: runs that have not ended become orphans.
+
+        Idempotent. Raises `JournalError` where appends were lost that no ticket could tell of.
+        """
