@@ -113,6 +113,7 @@ class Bench:
         *,
         grace_s: float = 5.0,
         kill_s: float = 2.0,
+        start_s: float | None = 30.0,
         context: contextvars.Context | None = None,
         call: str | None = None,
         refuse: bool = False,
@@ -130,7 +131,11 @@ class Bench:
                 arguments=arguments,
                 kwargs=arguments,
                 contract=Contract(
-                    isolation=Isolation.PROCESS, grace_s=grace_s, kill_s=kill_s, deadline_s=None
+                    isolation=Isolation.PROCESS,
+                    grace_s=grace_s,
+                    kill_s=kill_s,
+                    start_s=start_s,
+                    deadline_s=None,
                 ),
                 context=context or contextvars.copy_context(),
                 effect_key=f"key-{call}",

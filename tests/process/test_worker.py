@@ -211,19 +211,34 @@ def test_stops_for_calls_that_are_not_here_change_nothing(lone_bench: Bench) -> 
     assert len(bench.desk.of(end.call, BodyEnded)) == 1
 
 
-def test_a_kill_while_the_tool_is_loading_ends_it(bench: Bench, tmp_path: Path) -> None:
+def slow_tool(tmp_path: Path) -> Tool:
+    """A tool whose import never comes to an end."""
     slow = tmp_path / "slow_tool.py"
     slow.write_text("open(__file__ + '.began', 'w').close()\nimport time\ntime.sleep(60)\n")
     tool = tool_from_schema("slow", {"type": "object", "properties": {}}, _slow)
     object.__setattr__(tool, "address", f"{slow}:slow")
-    call = bench.start(tool)
+    return tool
+
+
+def test_a_kill_while_the_tool_is_loading_ends_it(bench: Bench, tmp_path: Path) -> None:
+    call = bench.start(slow_tool(tmp_path))
     deadline = time.monotonic() + 20
-    while not Path(f"{slow}.began").exists():
+    while not (tmp_path / "slow_tool.py.began").exists():
         assert time.monotonic() < deadline
         time.sleep(0.005)
     bench.worker.kill(call)
     assert "stopped before" in bench.desk.failure(call).message
     assert not bench.desk.of(call, Claimed)
+
+
+def test_an_import_that_hangs_does_not_keep_its_host(tmp_path: Path) -> None:
+    bench = Bench(slots=1)
+    try:
+        call = bench.start(slow_tool(tmp_path), start_s=0.5)
+        assert "within 0.5 s" in bench.desk.failure(call).message
+        assert bench.run(bodies.add, a=1, b=1).value == 2
+    finally:
+        assert bench.close()
 
 
 def _slow() -> None:
@@ -515,6 +530,27 @@ def test_no_host_outlives_a_parent_that_was_killed(
         assert time.monotonic() < deadline, [tree.name(w) for w in test_remains()]  # type: ignore[operator]
         time.sleep(0.01)
     assert family.alive() == []
+
+
+def test_a_forked_child_of_the_parent_does_not_keep_its_hosts(
+    root: Path, family: Family, test_remains: object
+) -> None:
+    script = _PARENT.format(root=str(root), folder=str(family.folder), other="listener")
+    script = script.replace(
+        'print("ready", flush=True)',
+        "import os, warnings\nwarnings.simplefilter('ignore')\nchild = os.fork()\n"
+        "if child:\n    print(child, flush=True)",
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while [who.pid for who in test_remains()] != [child]:  # type: ignore[operator]
+        assert time.monotonic() < deadline, [tree.name(w) for w in test_remains()]  # type: ignore[operator]
+        time.sleep(0.01)
 
 
 def test_a_program_ends_at_once_beside_a_wedged_body(root: Path, family: Family) -> None:

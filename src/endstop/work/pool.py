@@ -133,6 +133,18 @@ class Pool:
             raise WorkerError(f"the call cannot be sent to a process: {error}") from error
         host.job = job
         self.by_call[job.call] = host
+        if job.contract.start_s is not None:
+            self._loop.after(job.contract.start_s, lambda: self._give_up_loading(host, job))
+
+    def _give_up_loading(self, host: Host, job: Job) -> None:
+        """An import that hangs must not keep a host for ever, also if its call was withdrawn."""
+        if host.job is not job or host.claimed or host.doomed:
+            return
+        self.release(host)
+        self.doom(host)
+        message = f"its tool was not loaded within {job.contract.start_s:g} s"
+        self._tell(StartFailed(call=job.call, message=message))
+        self.feed()
 
     def _call_frame(self, job: Job, address: str) -> dict[str, Any]:
         unset = object()
