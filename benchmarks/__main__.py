@@ -1,0 +1,45 @@
+"""Run the benchmarks: `python -m benchmarks [--quick] [--json] [NAME…]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+
+from benchmarks import noop, table
+from benchmarks.rows import Row
+
+BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
+    "noop": noop.noop,
+    "noop-read-only": noop.noop_read_only,
+    "noop-one-key": noop.noop_one_key,
+    "noop-undeclared": noop.noop_undeclared,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure what was named, or everything, and print each row when it is there."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="What a call costs, each beside its floor."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds; rougher numbers")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.names if name not in BENCHMARKS]
+    if unknown:
+        parser.error(f"no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}")
+    if not options.json:
+        print(table.heading())
+    for name in options.names or BENCHMARKS:
+        for row in BENCHMARKS[name](options.quick):
+            if options.json:
+                print(json.dumps(row.as_json()), flush=True)
+            else:
+                print(*table.lines(row), sep="\n", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
