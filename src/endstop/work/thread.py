@@ -36,6 +36,7 @@ class DaemonThreads:
         self._name = name
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # Threads without a job, less the jobs without a thread: below 0 where jobs wait.
         self._idle = 0
         self._count = 0
         self._closed = False
@@ -46,18 +47,35 @@ class DaemonThreads:
         Raises RuntimeClosed after `close()`.
         """
         with self._lock:
-            if self._closed:
-                raise RuntimeClosed("the runtime is closed; make a new one")
-            if self._idle > 0:
-                self._idle -= 1
-            elif self._count < self._limit:
-                self._count += 1
-                name = f"{self._name}-{self._count}"
-                threading.Thread(target=self._serve, name=name, daemon=True).start()
-            else:
+            self._check_open()
+            if self._idle <= 0 and self._count >= self._limit:
                 return False
-            self._jobs.put(function)
+            self._put(function)
             return True
+
+    def queue(self, function: Callable[[], None]) -> None:
+        """Run `function` on the next thread that is free.
+
+        For a caller that bounds by itself how many run at once. Raises RuntimeClosed after
+        `close()`.
+        """
+        with self._lock:
+            self._check_open()
+            self._put(function)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeClosed("the runtime is closed; make a new one")
+
+    def _put(self, function: Callable[[], None]) -> None:
+        if self._idle > 0 or self._count >= self._limit:
+            self._idle -= 1
+        else:
+            name = f"{self._name}-{self._count + 1}"
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+            self._count += 1
+        assert self._count <= self._limit, "there are no more threads than the limit"
+        self._jobs.put(function)
 
     def close(self) -> None:
         """Let idle threads end; whoever is busy ends when it can, and is not waited for."""
@@ -89,11 +107,14 @@ class ThreadWorker:
 
     def start(self, job: Job) -> None:
         body = self._bodies[job.call] = _Body(job, self._tell)
-        if not self._threads.submit(lambda: job.context.run(self._run, body)):
-            # The core counts slots and grants no more than there are; if the two ever disagree,
-            # the call is answered, not lost.
+        # The core counts the slots, and gives one away in the moment in which an ending is told or
+        # a call is withdrawn. Its thread is free only a moment later, so the call may have to wait
+        # for it here; for a wedged body it never does, because that keeps its slot.
+        try:
+            self._threads.queue(lambda: job.context.run(self._run, body))
+        except RuntimeError as error:
             del self._bodies[job.call]
-            self._tell(StartFailed(call=job.call, message="no thread was free"))
+            self._tell(StartFailed(call=job.call, message=f"no thread can be started: {error}"))
 
     def ask(self, call: str) -> None:
         body = self._bodies.get(call)
