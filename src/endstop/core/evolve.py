@@ -26,6 +26,12 @@ from endstop.core.terms import (
 )
 
 
+# Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
+# of every call.
+_PREPARING, _AWAITING = Phase.PREPARING, Phase.AWAITING_APPROVAL
+_ORDER, _THROUGH = Stage.ORDER, Stage.THROUGH
+
+
 def evolve(state: State, event: e.Event, now: float) -> None:
     """Apply one event at the instant `now`.
 
@@ -107,8 +113,9 @@ def _batch_closed(state: State, event: e.BatchClosed, now: float) -> None:
 
 
 def _call_accepted(state: State, event: e.CallAccepted, now: float) -> None:
-    batch = state.batch(event.batch)
-    assert batch is not None
+    # The batch was opened by the event before: it is the newest of its run.
+    batch = state.runs[event.run].batches[-1]
+    assert batch.id == event.batch, "calls are accepted right after their batch is opened"
     assert len(batch.calls) == event.index, "calls are accepted in order"
     call = CallState(event, batch, now)
     batch.calls.append(call)
@@ -145,7 +152,7 @@ def _call_queued(state: State, event: e.CallQueued, now: float) -> None:
     if event.arguments is not None:
         _rewrite(state, call, event, now)
     call.hook = None
-    call.stage = Stage.ORDER
+    call.stage = _ORDER
     call.phase_at = now
     if call.due is not None:
         state.timers.set(call, None)
@@ -159,7 +166,7 @@ def _call_queued(state: State, event: e.CallQueued, now: float) -> None:
 def _call_granted(state: State, event: e.CallGranted, now: float) -> None:
     call = _call(state, event)
     gate.take_slot(state, call)
-    call.stage = Stage.THROUGH
+    call.stage = _THROUGH
     call.reserved = event.reserved
     call.run.budget.reserve(call.tool, event.reserved)
     start_s = call.contract.start_s
@@ -274,9 +281,9 @@ def _call_settled(state: State, event: e.CallSettled, now: float) -> None:
     batch = call.batch
     if call.due is not None:
         state.timers.set(call, None)
-    if before is Phase.PREPARING or before is Phase.AWAITING_APPROVAL:
+    if before is _PREPARING or before is _AWAITING:
         batch.unprepared -= 1
-    if before is Phase.AWAITING_APPROVAL or (call.meter is not None and call.meter.paused):
+    if before is _AWAITING or (call.meter is not None and call.meter.paused):
         _human_ended(state, batch, now)
     call.approval = None
     call.alive = event.alive
@@ -345,7 +352,7 @@ def _human_ended(state: State, batch: BatchState, now: float) -> None:
 def _close_books(call: CallState, settled: e.CallSettled) -> None:
     """Settle a reservation to the actual, once (law 20 paid-once)."""
     budget = call.run.budget
-    if call.stage is Stage.THROUGH and not call.started:
+    if call.stage is _THROUGH and not call.started:
         budget.uncount(call.tool)
     if call.reserved is not None:
         budget.release(call.reserved)

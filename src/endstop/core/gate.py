@@ -33,6 +33,12 @@ from endstop.core.state import BatchState, CallState, Slots, Stage, State
 from endstop.core.terms import Claim, Phase, Reason, Refusal
 
 
+# Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
+# of every call.
+_QUEUED, _SETTLED = Phase.QUEUED, Phase.SETTLED
+_ORDER, _RESOURCES, _SLOT = Stage.ORDER, Stage.RESOURCES, Stage.SLOT
+
+
 def forbidden(call: CallState) -> Reason | None:
     """Why a call may not start any more: its run or batch was cancelled or is out of time."""
     return call.run.cancelled or call.batch.cancelled
@@ -59,20 +65,21 @@ def walk(state: State, calls: Iterable[CallState], now: float) -> None:
     todo = deque(calls)
     while todo:
         call = todo.popleft()
-        if call.phase is not Phase.QUEUED:
+        if call.phase is not _QUEUED:
             continue
-        if call.stage is Stage.ORDER and _in_order(call):
-            call.stage = Stage.RESOURCES
+        if call.stage is _ORDER and _in_order(call):
+            call.stage = _RESOURCES
             call.phase_at = now
             todo.extend(_out_of_order(state, call))
-            if not _take_resources(state, call):
+            if call.claims and not _take_resources(state, call):
                 _arm_wait(state, call, now)
                 continue
-        elif call.stage is not Stage.RESOURCES or not state.resources.is_clear(call.id):
+        elif call.stage is not _RESOURCES or not state.resources.is_clear(call.id):
             continue
-        state.timers.set(call, None)
-        if _take_lane(call):
-            call.stage = Stage.SLOT
+        if call.due is not None:
+            state.timers.set(call, None)
+        if call.batch.parallel is None or _take_lane(call):
+            call.stage = _SLOT
             state.slots[call.contract.isolation].line[call.id] = call
 
 
@@ -99,7 +106,7 @@ def _fill_order(batch: BatchState) -> None:
 
 def has_entered(call: CallState) -> bool:
     """Whether a call has passed the order of its batch, or will never need to."""
-    return call.phase is Phase.SETTLED or call.stage > Stage.ORDER
+    return call.stage > _ORDER or call.phase is _SETTLED
 
 
 def reorder(state: State, call: CallState, now: float) -> None:
@@ -114,15 +121,19 @@ def reorder(state: State, call: CallState, now: float) -> None:
 def _out_of_order(state: State, call: CallState) -> list[CallState]:
     """Take a call out of its batch's order; returns the calls that may enter because of it."""
     batch = call.batch
-    while batch.entered_below < len(batch.calls) and has_entered(batch.calls[batch.entered_below]):
-        batch.entered_below += 1
+    at, calls = batch.entered_below, batch.calls
+    while at < len(calls) and has_entered(calls[at]):
+        at += 1
+    batch.entered_below = at
     if batch.order is None:
         return []
     return [state.calls[key] for key in batch.order.remove(call.id)]
 
 
 def _take_resources(state: State, call: CallState) -> bool:
-    kin = tuple(key for key in call.run.kin() if key in state.resources)
+    kin: tuple[str, ...] = ()
+    if call.run.parent is not None:
+        kin = tuple(key for key in call.run.kin() if key in state.resources)
     return state.resources.add(call.id, wants_of(call.claims), kin)
 
 
@@ -154,13 +165,13 @@ def rearm_wait(state: State, call: CallState, now: float) -> None:
 
 def _take_lane(call: CallState) -> bool:
     batch = call.batch
-    if batch.parallel is not None:
-        if batch.lanes >= batch.parallel:
-            call.stage = Stage.LANE
-            batch.line[call.id] = call
-            return False
-        batch.lanes += 1
-        call.lane = True
+    assert batch.parallel is not None, "a batch without a bound has no lanes"
+    if batch.lanes >= batch.parallel:
+        call.stage = Stage.LANE
+        batch.line[call.id] = call
+        return False
+    batch.lanes += 1
+    call.lane = True
     return True
 
 
@@ -169,10 +180,10 @@ def move_horizon(state: State, batch: BatchState, now: float) -> None:
     calls, size = batch.calls, batch.size
     if len(calls) < size or (batch.together and batch.unprepared):
         return
-    while batch.settled_below < size and calls[batch.settled_below].phase is Phase.SETTLED:
+    while batch.settled_below < size and calls[batch.settled_below].phase is _SETTLED:
         batch.settled_below += 1
     at = max(batch.next_exclusive, batch.settled_below)
-    while at < size and (calls[at].phase is Phase.SETTLED or not _is_barrier(calls[at])):
+    while at < size and (calls[at].phase is _SETTLED or not _is_barrier(calls[at])):
         at += 1
     batch.next_exclusive = at
     before = batch.horizon
@@ -192,9 +203,14 @@ def leave(state: State, call: CallState, now: float) -> None:
     What it holds is another matter: see `release`.
     """
     batch = call.batch
-    freed = [] if call.stage > Stage.ORDER else _out_of_order(state, call)
-    batch.line.pop(call.id, None)
-    state.slots[call.contract.isolation].line.pop(call.id, None)
+    if call.stage is Stage.THROUGH:
+        freed = []
+        if call.parked:
+            state.slots[call.contract.isolation].line.pop(call.id, None)
+    else:
+        freed = [] if call.stage > _ORDER else _out_of_order(state, call)
+        batch.line.pop(call.id, None)
+        state.slots[call.contract.isolation].line.pop(call.id, None)
     if call.lane:
         call.lane = False
         batch.lanes -= 1
@@ -207,7 +223,8 @@ def leave(state: State, call: CallState, now: float) -> None:
             state.slots[waiting.contract.isolation].line[waiting.id] = waiting
     if freed:
         walk(state, freed, now)
-    move_horizon(state, batch, now)
+    if batch.horizon < batch.size:
+        move_horizon(state, batch, now)
 
 
 def release(state: State, call: CallState, now: float) -> None:
@@ -217,7 +234,10 @@ def release(state: State, call: CallState, now: float) -> None:
         slots = state.slots[call.contract.isolation]
         slots.taken -= 1
         assert slots.taken >= 0, "a slot is freed once"
-    walk(state, [state.calls[key] for key in state.resources.remove(call.id)], now)
+    if call.id in state.resources:
+        cleared = state.resources.remove(call.id)
+        if cleared:
+            walk(state, [state.calls[key] for key in cleared], now)
 
 
 def line_up_again(state: State, call: CallState) -> None:

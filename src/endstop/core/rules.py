@@ -73,12 +73,18 @@ RULES: dict[tuple[Phase, type], Phase] = {
 """(phase, event type) to the next phase."""
 
 
+_MOVES: dict[type, dict[Phase, Phase]] = {
+    kind: {phase: to for (phase, other), to in RULES.items() if other is kind}
+    for kind in [e.CallAccepted, *(kind for _, kind in RULES)]
+}
+
+
 def next_phase(phase: Phase, event: object) -> Phase:
     """Where a call goes from `phase` on `event`.
 
     Raises `IllegalMove` where the table has no such row; the caller has changed nothing yet.
     """
-    to = RULES.get((phase, type(event)))
+    to = _MOVES[type(event)].get(phase)
     if to is None:
         raise IllegalMove(f"a call that is {phase} cannot take {type(event).__name__}")
     return to
