@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import noop, table
+from benchmarks import journal, noop, table
 from benchmarks.rows import Row
 
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
@@ -15,6 +15,8 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "noop-read-only": noop.noop_read_only,
     "noop-one-key": noop.noop_one_key,
     "noop-undeclared": noop.noop_undeclared,
+    "noop-sqlite": journal.noop_sqlite,
+    "linear": noop.linear,
 }
 
 

@@ -68,25 +68,33 @@ def best(samples: list[Sample]) -> Sample:
     return Sample(cpu_us=min(s.cpu_us for s in samples), wall_us=min(s.wall_us for s in samples))
 
 
-def interleave(floor: Side, ours: Side, rounds: int) -> Pair:
-    """Measure floor, ours, floor, ours …; the first pair warms up and is not kept."""
-    floors, mine = [], []
+def in_turn(rounds: int, *sides: Side) -> list[list[Sample]]:
+    """Sample each side in turn: a, b, a, b …; the first turn warms up and is not kept."""
+    kept: list[list[Sample]] = [[] for _ in sides]
     for turn in range(rounds + 1):
-        tidy()
-        below = floor()
-        tidy()
-        above = ours()
-        if turn:
-            floors.append(below)
-            mine.append(above)
-    low, high = best(floors), best(mine)
+        for side, samples in zip(sides, kept, strict=True):
+            tidy()
+            sample = side()
+            if turn:
+                samples.append(sample)
+    return kept
+
+
+def compare(floors: list[Sample], ours: list[Sample]) -> Pair:
+    """What the samples of one side are beside those of its floor."""
+    low, high = best(floors), best(ours)
     return Pair(
         ours=high,
         floor=low,
         ratio=high.cpu_us / low.cpu_us,
         wall_ratio=high.wall_us / low.wall_us,
         ratio_median=statistics.median(
-            a.cpu_us / b.cpu_us for a, b in zip(mine, floors, strict=True)
+            a.cpu_us / b.cpu_us for a, b in zip(ours, floors, strict=True)
         ),
-        rounds=rounds,
+        rounds=len(ours),
     )
+
+
+def interleave(floor: Side, ours: Side, rounds: int) -> Pair:
+    """Measure floor, ours, floor, ours …"""
+    return compare(*in_turn(rounds, floor, ours))

@@ -10,13 +10,14 @@ import itertools
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
-from benchmarks.measure import Pair, Sample, Stopwatch, interleave
-from benchmarks.rows import Row
+from benchmarks.measure import Pair, Sample, Side, Stopwatch, compare, in_turn, interleave
+from benchmarks.rows import Row, beside, plain
 from endstop import BatchResult, BlockingRuntime, Config, Run, Runtime, Tool, ToolCall, tool
 from endstop.config import SlotLimits
+from endstop.store.protocol import Journal
+from endstop.store.sqlite import SqliteJournal
 
 THREADS = 8
 CALLS = 1000
@@ -51,7 +52,7 @@ def noop_plain() -> None:
     counter.bump()
 
 
-RESOURCES: dict[str, dict[str, object]] = {
+RESOURCES: dict[str, dict[str, Any]] = {
     "none": {"resources": ()},
     "one key": {"resources": ("tool:shared-by-all",)},
     "undeclared": {},
@@ -61,7 +62,9 @@ RESOURCES: dict[str, dict[str, object]] = {
 def make_tool(mode: str, resources: str, effect: str) -> Tool:
     """The no-op tool with this contract; the function is the one that the floor calls."""
     fn = noop_async if mode == "async" else noop_plain
-    return tool(name="noop", effect=effect, **RESOURCES[resources])(fn)  # type: ignore[call-overload]
+    made = tool(fn, name="noop", effect=effect, **RESOURCES[resources])
+    assert isinstance(made, Tool)
+    return made
 
 
 def make_calls(n: int) -> list[ToolCall]:
@@ -114,27 +117,42 @@ def _submitted(pool: ThreadPoolExecutor, n: int) -> Sample:
     return watch.sample(n * batches)
 
 
+Settle = Callable[[], None]
+"""Waits until the journal has written what it was given; a sample without it would flatter."""
+
+
+def nothing_to_write() -> None:
+    """The memory journal never lags behind."""
+
+
 # --- ours ---------------------------------------------------------------------------------------
 
 
-async def _in_run(run: Run, calls: list[ToolCall]) -> Sample:
+async def _in_run(run: Run, calls: list[ToolCall], settle: Settle) -> Sample:
     watch = Stopwatch()
     batches = batches_in_a_sample(len(calls))
-    results = []
+    results: list[BatchResult] = []
+    settle()
     with watch:
         for _ in range(batches):
-            results.append(await run.execute(calls))
+            batch = await run.execute(calls)
+            results.append(batch)
+        settle()
     check(results, len(calls) * batches)
     return watch.sample(len(calls) * batches)
 
 
-def _in_blocking_run(runtime: BlockingRuntime, calls: list[ToolCall]) -> Sample:
+def _in_blocking_run(runtime: BlockingRuntime, calls: list[ToolCall], settle: Settle) -> Sample:
     watch = Stopwatch()
     batches = batches_in_a_sample(len(calls))
-    results = []
-    with runtime.run() as run, watch:
-        for _ in range(batches):
-            results.append(run.execute(calls))
+    results: list[BatchResult] = []
+    with runtime.run() as run:
+        settle()
+        with watch:
+            for _ in range(batches):
+                batch = run.execute(calls)
+                results.append(batch)
+            settle()
     check(results, len(calls) * batches)
     return watch.sample(len(calls) * batches)
 
@@ -144,23 +162,13 @@ def config() -> Config:
     return Config(slots=SlotLimits(thread=THREADS))
 
 
-@contextmanager
-def journal_named(kind: str) -> Iterator[str]:
-    """Where the journal is: `memory`, or a file in a directory of its own."""
-    if kind == "memory":
-        yield "memory"
-        return
-    with TemporaryDirectory(prefix="endstop-bench-") as folder:
-        yield str(Path(folder) / "runs.db")
-
-
 # --- pairs --------------------------------------------------------------------------------------
 
 
 class LoopRunner:
     """One loop and one runtime for all rounds, the way a program has them."""
 
-    def __init__(self, tool_: Tool, journal: str) -> None:
+    def __init__(self, tool_: Tool, journal: Journal | None) -> None:
         self._runner = asyncio.Runner()
         self._runtime = Runtime([tool_], journal=journal, config=config())
 
@@ -181,32 +189,39 @@ class LoopRunner:
 
         return self._runner.run(whole())
 
-    async def sample(self, calls: list[ToolCall]) -> Sample:
+    async def sample(self, calls: list[ToolCall], settle: Settle) -> Sample:
         """One sample in a run that is opened before the clock starts and closed after it stops."""
         async with self._runtime.run() as run:
-            return await _in_run(run, calls)
+            return await _in_run(run, calls, settle)
 
 
-def measure(
-    mode: str, n: int, rounds: int, *, resources: str, effect: str, journal: str = "memory"
-) -> Pair:
-    """One pair: this mode with this contract, beside the floor of the mode."""
+@contextmanager
+def sides(
+    mode: str, n: int, *, resources: str, effect: str, journal: SqliteJournal | None = None
+) -> Iterator[tuple[Side, Side]]:
+    """The floor of a mode, and ours with this contract."""
     calls = make_calls(n)
     noop = make_tool(mode, resources, effect)
-    with journal_named(journal) as where, ThreadPoolExecutor(THREADS) as pool:
+    settle = nothing_to_write if journal is None else journal.flush
+    with ThreadPoolExecutor(THREADS) as pool:
         if mode == "blocking":
-            with BlockingRuntime([noop], journal=where, config=config()) as blocking:
-                return interleave(
-                    lambda: _submitted(pool, n), lambda: _in_blocking_run(blocking, calls), rounds
-                )
-        with LoopRunner(noop, where) as loop:
+            with BlockingRuntime([noop], journal=journal, config=config()) as blocking:
+                yield lambda: _submitted(pool, n), lambda: _in_blocking_run(blocking, calls, settle)
+            return
+        with LoopRunner(noop, journal) as loop:
 
             def floor() -> Sample:
                 if mode == "async":
                     return loop.wait(lambda: _gathered(n))
                 return _submitted(pool, n)
 
-            return interleave(floor, lambda: loop.wait(lambda: loop.sample(calls)), rounds)
+            yield floor, lambda: loop.wait(lambda: loop.sample(calls, settle))
+
+
+def measure(mode: str, n: int, rounds: int, *, resources: str, effect: str) -> Pair:
+    """One pair: this mode with this contract, beside the floor of the mode."""
+    with sides(mode, n, resources=resources, effect=effect) as (floor, ours):
+        return interleave(floor, ours, rounds)
 
 
 FLOORS = {
@@ -224,26 +239,17 @@ def noop_row(
     """One row of the table of no-op calls, with the memory journal."""
     pair = measure(mode, n, rounds, resources=resources, effect=effect)
     promised = n >= 100 and resources == "none"
-    target = TARGETS[mode] if promised else None
-    return Row(
+    return beside(
+        pair,
         name=name,
         mode=mode,
         n=n,
+        floor=FLOORS[mode],
+        target=TARGETS[mode] if promised else None,
+        goal=GOALS[mode] if promised else None,
         journal="memory",
         resources=resources,
         effect=effect,
-        cpu_us=pair.ours.cpu_us,
-        wall_us=pair.ours.wall_us,
-        floor=FLOORS[mode],
-        floor_cpu_us=pair.floor.cpu_us,
-        floor_wall_us=pair.floor.wall_us,
-        ratio=pair.ratio,
-        wall_ratio=pair.wall_ratio,
-        ratio_median=pair.ratio_median,
-        target=target,
-        goal=GOALS[mode] if promised else None,
-        met=None if target is None else pair.ratio <= target,
-        rounds=rounds,
         executed=n * batches_in_a_sample(n) * (rounds + 1),
     )
 
@@ -281,3 +287,32 @@ def noop_undeclared(quick: bool) -> Iterator[Row]:
     for mode in ("async", "threaded"):
         for n in (1, 100, 1000) if mode == "threaded" else SIZES:
             yield noop_row("noop-undeclared", mode, n, rounds, resources="undeclared")
+
+
+FLAT_MAX = 1.25
+
+
+def linear(quick: bool) -> Iterator[Row]:
+    """Whether a call costs the same among 1,000 as among 100, all four sides in turn."""
+    rounds = QUICK_ROUNDS if quick else ROUNDS
+    for mode in ("async", "threaded", "blocking"):
+        with (
+            sides(mode, 100, resources="none", effect="effectful") as (low_floor, low),
+            sides(mode, 1000, resources="none", effect="effectful") as (high_floor, high),
+        ):
+            a, b, c, d = in_turn(rounds, low_floor, low, high_floor, high)
+        few, many = compare(a, b), compare(c, d)
+        yield plain(
+            "linear",
+            mode,
+            1000,
+            many.ratio / few.ratio,
+            "× of n=100",
+            target=FLAT_MAX,
+            journal="memory",
+            resources="none",
+            effect="effectful",
+            rounds=rounds,
+            executed=2 * CALLS * (rounds + 1),
+            note=f"CPU per call {few.ours.cpu_us:.1f} µs at 100, {many.ours.cpu_us:.1f} at 1,000",
+        )

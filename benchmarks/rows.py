@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks.measure import Pair
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One measured thing.
 
     `cpu_us` and `wall_us` are microseconds per call, `ratio` and `wall_ratio` how many times the
-    floor that is. `value` and `unit` are for what has no floor. `target` is the most that `judged`
-    may be, and `met` whether it is; both are None where nothing was promised.
+    floor that is. `added_us` is what a journal adds to the CPU of the same call without it, and
+    `added_ratio` how many times the floor that is. `value` and `unit` are for what has no floor.
+    `target` is the most that `ratio` (or `value`) may be, `goal` what it should be, and `met`
+    whether it keeps the target; all None where nothing was promised.
     """
 
     name: str
@@ -29,6 +33,8 @@ class Row:
     ratio: float | None = None
     wall_ratio: float | None = None
     ratio_median: float | None = None
+    added_us: float | None = None
+    added_ratio: float | None = None
     value: float | None = None
     unit: str | None = None
     target: float | None = None
@@ -42,6 +48,36 @@ class Row:
         """The row as it is printed, one object per line."""
         found = asdict(self)
         return {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}
+
+
+def beside(
+    pair: Pair,
+    *,
+    name: str,
+    mode: str,
+    n: int,
+    floor: str,
+    target: float | None = None,
+    **rest: Any,
+) -> Row:
+    """A row for what was measured beside a floor, judged by its CPU."""
+    return Row(
+        name=name,
+        mode=mode,
+        n=n,
+        cpu_us=pair.ours.cpu_us,
+        wall_us=pair.ours.wall_us,
+        floor=floor,
+        floor_cpu_us=pair.floor.cpu_us,
+        floor_wall_us=pair.floor.wall_us,
+        ratio=pair.ratio,
+        wall_ratio=pair.wall_ratio,
+        ratio_median=pair.ratio_median,
+        target=target,
+        met=None if target is None else pair.ratio <= target,
+        rounds=pair.rounds,
+        **rest,
+    )
 
 
 def plain(
