@@ -161,13 +161,14 @@ class ToolTimeouts:
 class Timeouts:
     """Every time that is not a resource wait, in seconds; None means no limit.
 
-    `hooks` bounds one hook (then it fails closed). `grace_s` is the time between asking a body to
-    stop and the next rung, `kill_s` between the kill and giving up on its proof, `commit_s` how
-    long a commit block may hold a stop off, `start_s` how long a granted call may take to claim.
+    `hooks` bounds one hook (then it fails closed), `approvals` a wait for approval, `grace_s` the
+    time between asking a body to stop and the next rung, `kill_s` that between the kill and giving
+    up on its proof, `commit_s` a stop held off by a commit block, `start_s` a granted call's claim.
     """
 
     tools: ToolTimeouts = field(default_factory=ToolTimeouts)
     hooks: float | None = 15.0
+    approvals: float | None = None
     grace_s: float = 5.0
     kill_s: float = 2.0
     commit_s: float = 30.0
@@ -299,6 +300,7 @@ KEYS: dict[str, Callable[[object], Any]] = {
     "timeouts.tools.sequential_call": read_seconds,
     "timeouts.tools.concurrent_batch": read_seconds,
     "timeouts.hooks": _limit,
+    "timeouts.approvals": _limit,
     "grace_s": _bound,
     "kill_s": _bound,
     "commit_s": _bound,

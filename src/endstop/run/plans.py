@@ -132,7 +132,10 @@ class Planner:
         assert tool is not None, "a call that is being prepared has a tool"
         approval = None
         if tool.needs_approval(plan.kwargs, plan.cost):
-            approval = ApprovalTerms(digest=digest(tool.name, plan.arguments, plan.claims))
+            approval = ApprovalTerms(
+                digest=digest(tool.name, plan.arguments, plan.claims),
+                expires_s=self.config.timeouts.approvals,
+            )
         return Prepared(
             call=call_id,
             arguments=plan.arguments,
