@@ -50,7 +50,7 @@ def _call(call: CallState, now: float) -> tuple[Any, ...]:
         _meter(call.meter, now) if ending is None else None,
         _since(call.progress_at, now) if _idles(call) else None,
         (call.hook, call.approval, str(call.claims), call.cost),
-        (call.commit, call.stop_reason, call.rung),
+        (call.commit, call.stop_reason, call.rung, call.humans),
         (call.started, call.alive, call.slot, call.lane, call.parked),
         (call.reserved, call.spent, call.assumed),
         None if call.children is None else tuple(r.id for r in call.children),

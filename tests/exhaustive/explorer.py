@@ -350,6 +350,8 @@ def _kindly(state: State) -> i.Input | None:
                     if call.id not in slots.line:
                         return i.ParkEnded(call=call.id)
                     continue
+                if call.humans:
+                    return i.HumanEnded(call=call.id)
                 return i.BodyEnded(call=call.id, how=How.RETURNED, value=1)
             case Phase.SETTLED:
                 if call.alive:

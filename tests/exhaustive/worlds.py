@@ -47,8 +47,8 @@ def spends_once(state: State, said: Said) -> bool:
 def pauses_twice(state: State, said: Said) -> bool:
     """Pauses nest two deep, and time goes on for a while only."""
     if isinstance(said, i.HumanBegan):
-        meter = state.calls[said.call].meter
-        return meter is None or meter._pauses < 2
+        call = state.calls.get(said.call)
+        return call is None or call.humans < 2
     return True
 
 

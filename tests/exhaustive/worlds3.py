@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from endstop.core import inputs as i
-from endstop.core.terms import How, Isolation, Limits, Mode
+from endstop.core.state import State
+from endstop.core.terms import ApprovalTerms, How, Isolation, Limits, Mode, Verdict
 from tests.exhaustive.explorer import World
 from tests.exhaustive.worlds import (
     C0,
@@ -16,6 +17,12 @@ from tests.exhaustive.worlds import (
     opens_once,
 )
 from tests.stories import CALM, PLAIN, asked, begin, contract, eur, s, x
+
+
+def pauses_once(state: State, call: str) -> bool:
+    """A body asks one human at a time."""
+    return call not in state.calls or not state.calls[call].humans
+
 
 _THREAD = contract(PLAIN, isolation=Isolation.THREAD)
 _CALM_THREAD = contract(isolation=Isolation.THREAD)
@@ -55,8 +62,8 @@ THREE_CALLS: tuple[World, ...] = (
     ),
     World(
         name="two lanes and a deadline for all",
-        setup=begin(asked(x("k")), asked(), asked(x("k")), parallel=2, deadline_s=6.0),
-        alphabet=(*body(0, 1, 2), *cancels("r", "r/0", C1, modes=_SOFT), *TICK),
+        setup=begin(asked(x("k")), asked(), asked(s("j")), parallel=2, deadline_s=6.0),
+        alphabet=(*body(0, 1, 2), *cancels("r", "r/0", C1, C2, modes=_SOFT), *TICK),
     ),
     World(
         name="a failure stops the siblings",
@@ -113,6 +120,30 @@ THREE_CALLS: tuple[World, ...] = (
         ),
         slots={Isolation.THREAD: 2},
         allows=opens_once,
+    ),
+    World(
+        name="a child that asks a human",
+        setup=begin(asked(terms=contract(deadline_s=4.0)), deadline_s=6.0),
+        alphabet=(
+            *body(0),
+            i.OpenRun(run="c", parent_call=C0),
+            i.SubmitBatch(run="c", calls=(asked(terms=PLAIN, ready=False),), deadline_s=9.0),
+            i.Prepared(
+                call="c/0.0",
+                arguments={},
+                claims=(),
+                approval=ApprovalTerms(digest="d", expires_s=7.0),
+            ),
+            i.Answered(call="c/0.0", digest="d", verdict=Verdict.APPROVE),
+            *(said(call=c) for c in (C0, "c/0.0") for said in (i.HumanBegan, i.HumanEnded)),
+            *body(0, run="c"),
+            *cancels("r", "c"),
+            *TICK,
+        ),
+        allows=lambda state, said: (
+            opens_once(state, said)
+            and (not isinstance(said, i.HumanBegan) or pauses_once(state, said.call))
+        ),
     ),
     World(
         name="a detached child",

@@ -150,7 +150,7 @@ def human_ended(state: State, said: i.HumanEnded, now: float) -> list[e.Event]:
     call = state.calls.get(said.call)
     if call is None or call.phase not in (Phase.RUNNING, Phase.STOPPING):
         return []
-    if call.meter is None or not call.meter.paused:
+    if not call.humans:
         return []
     return [e.CallResumed(run=call.run.id, call=call.id)]
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from endstop.core import events as e
-from endstop.core import gate
+from endstop.core import gate, pauses
 from endstop.core.deadlines import Meter
 from endstop.core.rules import next_phase
 from endstop.core.state import BatchState, CallState, RunState, Stage, State
@@ -135,7 +135,7 @@ def _approval_asked(state: State, event: e.ApprovalAsked, now: float) -> None:
     _rewrite(state, call, event, now)
     call.approval = event.digest
     call.hook = None
-    _human_began(state, call.batch, now)
+    pauses.human_began(state, call.batch, now)
     state.timers.set(call, None if event.expires_s is None else now + event.expires_s)
 
 
@@ -144,7 +144,7 @@ def _approval_answered(state: State, event: e.ApprovalAnswered, now: float) -> N
     assert call.approval == event.digest, "an answer belongs to the question that was asked"
     call.approval = None
     state.timers.set(call, None)
-    _human_ended(state, call.batch, now)
+    pauses.human_ended(state, call.batch, now)
 
 
 def _call_queued(state: State, event: e.CallQueued, now: float) -> None:
@@ -180,34 +180,27 @@ def _call_started(state: State, event: e.CallStarted, now: float) -> None:
     call.started = call.alive = True
     call.meter = Meter(now)
     call.progress_at = now
-    _arm_running(state, call)
+    pauses.arm_running(state, call)
 
 
 def _call_paused(state: State, event: e.CallPaused, now: float) -> None:
     call = _call(state, event)
-    assert call.meter is not None
-    if not call.meter.paused:
-        _human_began(state, call.batch, now)
-    call.meter.pause(now)
-    _arm_running(state, call)
+    call.humans += 1
+    pauses.pause(state, call, now)
 
 
 def _call_resumed(state: State, event: e.CallResumed, now: float) -> None:
     call = _call(state, event)
-    assert call.meter is not None
-    call.meter.resume(now)
-    call.progress_at = now
-    if not call.meter.paused:
-        _human_ended(state, call.batch, now)
-    if call.phase is Phase.RUNNING:
-        _arm_running(state, call)
+    assert call.humans > 0, "a wait ends that began"
+    call.humans -= 1
+    pauses.resume(state, call, now)
 
 
 def _call_progressed(state: State, event: e.CallProgressed, now: float) -> None:
     call = _call(state, event)
     call.progress_at = now
     if call.contract.idle_s is not None:
-        _arm_running(state, call)
+        pauses.arm_running(state, call)
 
 
 def _commit_began(state: State, event: e.CommitBegan, now: float) -> None:
@@ -284,7 +277,7 @@ def _call_settled(state: State, event: e.CallSettled, now: float) -> None:
     if before is _PREPARING or before is _AWAITING:
         batch.unprepared -= 1
     if before is _AWAITING or (call.meter is not None and call.meter.paused):
-        _human_ended(state, batch, now)
+        pauses.human_ended(state, batch, now)
     call.approval = None
     call.alive = event.alive
     gate.leave(state, call, now)
@@ -326,27 +319,6 @@ def _free_slot(state: State, call: CallState) -> None:
     assert call.slot, "only a held slot is given back"
     call.slot = False
     state.slots[call.contract.isolation].taken -= 1
-
-
-def _arm_running(state: State, call: CallState) -> None:
-    meter, contract = call.meter, call.contract
-    assert meter is not None, "a running call has a meter"
-    due = meter.due_at(contract.deadline_s)
-    if contract.idle_s is not None and not meter.paused:
-        idle = call.progress_at + contract.idle_s
-        due = idle if due is None else min(due, idle)
-    state.timers.set(call, due)
-
-
-def _human_began(state: State, batch: BatchState, now: float) -> None:
-    batch.meter.pause(now)
-    state.timers.set(batch, None)
-
-
-def _human_ended(state: State, batch: BatchState, now: float) -> None:
-    batch.meter.resume(now)
-    if not batch.closed and batch.mode in (None, Mode.DRAIN):
-        state.timers.set(batch, batch.meter.due_at(batch.deadline_s))
 
 
 def _close_books(call: CallState, settled: e.CallSettled) -> None:

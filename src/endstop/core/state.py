@@ -38,6 +38,10 @@ class Stage(IntEnum):
     THROUGH = 5
 
 
+# Python 3.11 finds an enum member at several times the cost of a global.
+_PREPARING, _OUTSIDE, _NO_COMMIT = Phase.PREPARING, Stage.OUTSIDE, Commit.NONE
+
+
 class CallState:
     """One call. `due` belongs to the timer queue; `holds` says that it holds slot and claims."""
 
@@ -56,6 +60,7 @@ class CallState:
         "due",
         "hook",
         "hook_limit_s",
+        "humans",
         "id",
         "index",
         "lane",
@@ -88,8 +93,8 @@ class CallState:
         self.contract = accepted.contract
         self.claims = accepted.claims
         self.cost = accepted.cost
-        self.phase = Phase.PREPARING
-        self.stage = Stage.OUTSIDE
+        self.phase = _PREPARING
+        self.stage = _OUTSIDE
         self.accepted_at = self.phase_at = now
         self.due: float | None = None
         self.hook: str | None = None
@@ -97,7 +102,7 @@ class CallState:
         self.approval: str | None = None
         self.meter: Meter | None = None
         self.progress_at = now
-        self.commit = Commit.NONE
+        self.commit = _NO_COMMIT
         self.stop_reason: Reason | None = None
         self.rung: StoppedBy | None = None
         self.started = False
@@ -108,6 +113,7 @@ class CallState:
         self.reserved: Money | None = None
         self.spent: tuple[Money, ...] = ()
         self.assumed: Money | None = None
+        self.humans = 0
         self.children: list[RunState] | None = None
         self.settled: CallSettled | None = None
 
@@ -243,7 +249,7 @@ class Slots:
 class State:
     """Everything that one runtime knows."""
 
-    __slots__ = ("calls", "check_batches", "check_runs", "resources", "runs", "slots", "timers")
+    __slots__ = ("calls", "check_batches", "check_runs", "lines", "resources", "runs", "slots", "timers")
 
     def __init__(self, slots: Mapping[Isolation, int | None] | None = None) -> None:
         limits = slots or {}
@@ -251,6 +257,7 @@ class State:
         self.calls: dict[str, CallState] = {}
         self.resources = ResourceTable()
         self.slots = {kind: Slots(limits.get(kind)) for kind in Isolation}
+        self.lines = tuple(self.slots.values())
         self.timers = Timers()
         self.check_batches: deque[BatchState] = deque()
         self.check_runs: deque[RunState] = deque()

@@ -34,11 +34,18 @@ def granted(story: Story) -> list[str]:
     return [event.call for event in story.told(e.CallGranted)]
 
 
-def test_law_1_one_door_a_cancel_that_is_known_closes_the_gate_and_the_claim() -> None:
+_WHY = {"reason": Reason.SUPERSEDED, "mode": Mode.INTERRUPT}
+
+
+@pytest.mark.parametrize(
+    "cancelled", [e.RunCancelled(run="r", **_WHY), e.BatchCancelled(run="r", batch="r/0", **_WHY)]
+)
+def test_law_1_one_door_a_cancel_that_is_known_closes_the_gate_and_the_claim(
+    cancelled: e.RunCancelled | e.BatchCancelled,
+) -> None:
     """Only the cancel is applied, as by a driver that reads it from a journal."""
     story = Story()
     story.say(*begin(asked(), asked(x("k")), asked(x("k"))))
-    cancelled = e.RunCancelled(run="r", reason=Reason.SUPERSEDED, mode=Mode.INTERRUPT)
     evolve(story.state, cancelled, 0.0)
     assert step(story.state, i.Claimed(call=C0), 0.0) == [], "the claim is the last door"
     # The slot that is free now would have been the next call's.
@@ -113,6 +120,20 @@ def test_law_4_rewritten_arguments_keep_their_place() -> None:
     assert granted(story) == [C0, C1, C2]
 
 
+def test_law_4_the_question_to_a_human_shows_what_is_wanted_now() -> None:
+    story = Story()
+    story.say(*begin(asked(x("a"), ready=False), asked(x("b"), ready=False), asked(x("a"))))
+    ask = ApprovalTerms(digest="d")
+    story.say(i.Prepared(call=C0, arguments={}, claims=(x("b"),), approval=ask))
+    assert granted(story) == [C2], "what it wanted before is free"
+    story.say(i.Prepared(call=C1, arguments={}, claims=(x("b"),)))
+    assert granted(story) == [C2], "what it wants now is not"
+    story.say(i.Answered(call=C0, digest="d", verdict=Verdict.APPROVE))
+    story.start(C0)
+    story.end(C0)
+    assert granted(story) == [C2, C0, C1]
+
+
 def test_law_12_a_wait_for_a_human_holds_nothing_against_other_runs() -> None:
     story = Story()
     story.say(*begin(asked(x("k"), ready=False), asked(x("k"))))
@@ -181,6 +202,15 @@ def test_lanes_bound_a_batch_and_pass_on() -> None:
     story.start("r/0.3", "r/0.4")
     story.end("r/0.3", "r/0.4")
     story.over()
+
+
+def test_law_7_who_waits_for_a_lane_can_be_cancelled() -> None:
+    story = Story()
+    story.say(*begin(*(asked() for _ in range(4)), parallel=2))
+    story.cancel(C2)
+    story.start(C0)
+    story.end(C0)
+    assert granted(story) == [C0, C1, "r/0.3"]
 
 
 def test_together_starts_when_the_last_is_prepared_or_refused() -> None:
@@ -303,6 +333,18 @@ def test_a_parked_body_goes_on_where_abandoned_workers_hold_every_slot() -> None
     story.end(C0)
     story.end("c/0.0", how=How.STOPPED)
     story.over()
+
+
+def test_a_parked_body_goes_on_before_who_has_not_begun() -> None:
+    story = Story({Isolation.THREAD: 1})
+    story.say(*begin(*(asked(terms=THREAD) for _ in range(3))))
+    story.start(C0)
+    story.say(i.ParkBegan(call=C0))
+    story.start(C1)
+    story.say(i.ParkEnded(call=C0))
+    story.end(C1)
+    assert not story.call(C0).parked
+    assert story.call(C2).phase is Phase.QUEUED
 
 
 def test_law_9_saturated_is_said_at_once_and_is_over_with_the_late_end() -> None:

@@ -25,7 +25,8 @@ def test_law_1_running_has_one_door_and_granted_has_one_door() -> None:
 
 
 def test_law_3_nothing_leaves_settled() -> None:
-    assert {went for (came, _), went in RULES.items() if came is Phase.SETTLED} == {Phase.SETTLED}
+    rows = {kind: to for (phase, kind), to in RULES.items() if phase is Phase.SETTLED}
+    assert rows == {e.CallSpent: Phase.SETTLED, e.LateEnd: Phase.SETTLED}
 
 
 def test_law_6_every_phase_but_settled_can_be_settled() -> None:

@@ -165,6 +165,36 @@ def test_law_8_progress_extends_the_idle_limit_only() -> None:
     assert silent.call(C0).stop_reason is Reason.IDLE
 
 
+def test_law_8_the_time_of_all_who_wait_stands_still_while_a_child_asks() -> None:
+    story = Story()
+    story.say(*begin(asked(terms=contract(deadline_s=5.0)), deadline_s=6.0))
+    story.start(C0)
+    story.say(i.OpenRun(run="c", parent_call=C0))
+    story.say(i.SubmitBatch(run="c", calls=(asked(ready=False),)))
+    story.at(1.0)
+    ask = ApprovalTerms(digest="d")
+    story.say(i.Prepared(call="c/0.0", arguments={}, claims=(), approval=ask))
+    story.at(100.0)
+    assert story.say(i.HumanEnded(call=C0)) == [], "it was not the parent that asked"
+    story.say(i.Answered(call="c/0.0", digest="d", verdict=Verdict.APPROVE))
+    story.start("c/0.0")
+    story.say(i.HumanBegan(call="c/0.0"))
+    story.at(200.0)
+    story.say(i.HumanEnded(call="c/0.0"))
+    story.at(203.9)
+    assert story.call(C0).phase is Phase.RUNNING
+    story.at(204.0)
+    assert story.call(C0).stop_reason is Reason.DEADLINE
+    detached = Story()
+    detached.say(*begin(asked(terms=contract(deadline_s=5.0))))
+    detached.start(C0)
+    detached.say(i.OpenRun(run="c", parent_call=C0, detached=True))
+    detached.say(i.SubmitBatch(run="c", calls=(asked(ready=False),)))
+    detached.say(i.Prepared(call="c/0.0", arguments={}, claims=(), approval=ask))
+    detached.at(5.0)
+    assert detached.call(C0).stop_reason is Reason.DEADLINE, "nobody waits for a detached run"
+
+
 def test_law_8_an_approval_pauses_the_deadline_of_its_batch() -> None:
     story = Story()
     story.say(*begin(asked(ready=False), deadline_s=5.0))
@@ -321,6 +351,25 @@ def test_law_2_a_cancel_reaches_its_target_only_and_unknown_ids_are_said() -> No
     for unknown in ("x", "r/7", "r/0.9", "r/x", ""):
         with pytest.raises(NotFound, match=repr(unknown)):
             story.cancel(unknown)
+
+
+def test_law_2_a_cancel_of_a_batch_leaves_the_next_one_alone() -> None:
+    story = Story()
+    story.say(*begin(asked(), asked()), i.SubmitBatch(run="r", calls=(asked(),)))
+    story.start(C0, "r/1.0")
+    story.cancel("r/0")
+    assert story.phases() == [Phase.STOPPING, Phase.SETTLED, Phase.RUNNING]
+
+
+@pytest.mark.parametrize("target", ["r", "r/0"])
+def test_law_2_the_first_reason_stays(target: str) -> None:
+    story = Story()
+    story.say(*begin(asked()))
+    story.start(C0)
+    for reason, mode in ((Reason.SUPERSEDED, Mode.DRAIN), (Reason.SHUTDOWN, Mode.INTERRUPT)):
+        story.say(i.Cancel(target=target, reason=reason, mode=mode))
+    story.end(C0, how=How.STOPPED)
+    assert story.ending(C0).reason is Reason.SUPERSEDED
 
 
 def test_bad_requests_are_refused_and_change_nothing() -> None:

@@ -1,0 +1,70 @@
+"""Pauses: the time of a body and of a batch stands still while a human thinks (law 8 machine-time).
+
+Pure, and part of `evolve.py`: these are the parts of events that have to do with running time. A
+human who is asked by a child keeps its parents waiting, so their time stands still as well; nobody
+waits for a detached run.
+"""
+
+from __future__ import annotations
+
+from endstop.core.state import BatchState, CallState, State
+from endstop.core.terms import Mode, Phase
+
+
+def arm_running(state: State, call: CallState) -> None:
+    """Set the timer of a running body to its deadline or its idle limit, whichever is first."""
+    meter, contract = call.meter, call.contract
+    assert meter is not None, "a running call has a meter"
+    due = meter.due_at(contract.deadline_s)
+    if contract.idle_s is not None and not meter.paused:
+        idle = call.progress_at + contract.idle_s
+        due = idle if due is None else min(due, idle)
+    state.timers.set(call, due)
+
+
+def pause(state: State, call: CallState, now: float) -> None:
+    """Stop the time of a body, and of all who wait for it."""
+    assert call.meter is not None, "only a body that began is paused"
+    if not call.meter.paused:
+        human_began(state, call.batch, now)
+    call.meter.pause(now)
+    if call.phase is Phase.RUNNING:
+        arm_running(state, call)
+
+
+def resume(state: State, call: CallState, now: float) -> None:
+    """End one pause of a body; its time runs again after the last."""
+    assert call.meter is not None, "only a body that began is paused"
+    call.meter.resume(now)
+    call.progress_at = now
+    if not call.meter.paused:
+        human_ended(state, call.batch, now)
+    if call.phase is Phase.RUNNING:
+        arm_running(state, call)
+
+
+def _waiting_parent(batch: BatchState) -> CallState | None:
+    """The body that waits for this batch: a human who is asked here keeps it waiting, too."""
+    parent = batch.run.parent if batch.run.attached else None
+    if parent is None or not parent.started or parent.phase is Phase.SETTLED:
+        return None
+    return parent
+
+
+def human_began(state: State, batch: BatchState, now: float) -> None:
+    """A human is asked something in a batch: its time stands still, and that of its parents."""
+    batch.meter.pause(now)
+    state.timers.set(batch, None)
+    parent = _waiting_parent(batch)
+    if parent is not None:
+        pause(state, parent, now)
+
+
+def human_ended(state: State, batch: BatchState, now: float) -> None:
+    """One question in a batch is over."""
+    batch.meter.resume(now)
+    if not batch.closed and batch.mode in (None, Mode.DRAIN):
+        state.timers.set(batch, batch.meter.due_at(batch.deadline_s))
+    parent = _waiting_parent(batch)
+    if parent is not None:
+        resume(state, parent, now)

@@ -1,0 +1,1 @@
+"""Planted bugs, and a runner that shows which test catches which."""
