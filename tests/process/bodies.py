@@ -119,6 +119,17 @@ def sleeper_with_child(ctx: Context, folder: str) -> None:
 
 
 @tool(isolation="process")
+def swallower(ctx: Context) -> str:
+    """Return a value when it is unwound."""
+    ctx.progress("ready")
+    try:
+        time.sleep(60)
+    except BaseException:
+        return "swallowed"
+    return "slept"
+
+
+@tool(isolation="process")
 def chatter(ctx: Context) -> None:
     """Report progress without a pause."""
     count = 0
@@ -156,7 +167,9 @@ def stubborn(ctx: Context, text: str = "") -> str:
 
 
 def expected(kind: str) -> int:
-    return {"child": 1, "term_ignorer": 1, "rabbit": 1, "storm": 1, "stopped": 1}.get(kind, 2)
+    """How many sign in before the family is complete."""
+    alone = {"child", "term_ignorer", "rabbit", "storm", "stopped"}
+    return 1 if kind in alone else 3 if kind == "scrubbed_daemon" else 2
 
 
 def start_family(kind: str, folder: str) -> None:

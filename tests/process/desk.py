@@ -17,7 +17,7 @@ from endstop.core.inputs import (
     StartFailed,
 )
 from endstop.core.terms import Contract, Isolation
-from endstop.tools.tool import Tool
+from endstop.tools.tool import Tool, tool_from_schema
 from endstop.work.process import ProcessWorker
 from endstop.work.protocol import Job
 
@@ -97,6 +97,17 @@ class Desk:
 
     def claimed(self, call: str, within_s: float = WAIT_S) -> None:
         self.wait(lambda t: isinstance(t, Claimed) and t.call == call, within_s)
+
+
+def _elsewhere() -> None:
+    raise AssertionError("a tool of another process was called here")
+
+
+def tool_at(name: str, address: str) -> Tool:
+    """A tool that this process knows by its address only."""
+    made = tool_from_schema(name, {"type": "object", "properties": {}}, _elsewhere)
+    object.__setattr__(made, "address", address)
+    return made
 
 
 class Bench:

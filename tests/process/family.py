@@ -14,7 +14,7 @@ import sys
 import time
 
 LIFE_S = 60.0
-RABBIT_HOPS = 3000
+RABBIT_S = 10.0
 
 
 def here(folder: str) -> None:
@@ -48,10 +48,11 @@ def daemonise(folder: str) -> None:
 def rabbit(folder: str) -> None:
     """Fork and exit, again and again: whoever looks finds a process that is gone already."""
     here(folder)
-    for _ in range(RABBIT_HOPS):
+    ends = time.monotonic() + RABBIT_S
+    while time.monotonic() < ends:
         if os.fork() != 0:
             os._exit(0)
-    live(folder)
+    os._exit(0)
 
 
 def storm(folder: str) -> None:
@@ -93,6 +94,12 @@ def main(kind: str, folder: str) -> None:
             here(folder)
             os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(LIFE_S)
+        case "scrubbed_child":
+            again("child", folder, env={})
+            live(folder)
+        case "scrubbed_daemon":
+            again("daemon", folder, env={})
+            live(folder)
         case "scrubbed":
             again("child", folder, env={}, start_new_session=True)
             live(folder)

@@ -23,6 +23,8 @@ KINDS = [
     "storm",
     "stopped",
     "scrubbed",
+    "scrubbed_child",
+    "scrubbed_daemon",
 ]
 BOUND_S = 5.0
 
@@ -81,11 +83,20 @@ def test_a_tool_that_kills_its_own_host_leaves_nothing(
 
 
 def test_a_child_without_the_marker_is_found_by_its_session(bench: Bench, family: Family) -> None:
+    end = bench.run(bodies.kill_host, kind="scrubbed_child", folder=str(family.folder))
+    assert end.how is How.LOST
+    assert end.survivors == ()
+    assert family.alive() == []
+
+
+def test_what_left_host_session_and_environment_holds_nothing_up(
+    bench: Bench, family: Family
+) -> None:
+    # Its host was killed by force, so that no chain of parents is left to find it by either.
     end = bench.run(bodies.kill_host, kind="scrubbed", folder=str(family.folder))
     assert end.how is How.LOST
-    # The one in the host's session is found; one that left session and environment, after the host
-    # was killed by force, is beyond what can be known. It must not hold anything up either.
     assert len(family.alive()) <= 1
+    assert bench.run(bodies.add, a=1, b=2).value == 3
 
 
 @pytest.mark.parametrize(

@@ -151,13 +151,17 @@ class Calls:
     def _end(self, host: Host, frame: dict[str, Any]) -> None:
         """The body says that it is over; what it left behind comes first."""
         host.last = end = End.read(frame)
-        self._settles += 1
-        host.settles = number = self._settles
         look = end.forked or host.asked_at is not None
-        host.control.send({"t": "settle", "n": number, "look": look, "keep": False})
+        self._settle(host, look=look)
         if not look and end.how is How.RETURNED:
             # Nothing to wait for: the host only throws away what was printed.
             self._tell_end(host, None, ())
+
+    def _settle(self, host: Host, *, look: bool) -> None:
+        """Ask the host for what was printed and, with `look`, for what still lives."""
+        self._settles += 1
+        host.settles = number = self._settles
+        host.control.send({"t": "settle", "n": number, "look": look, "keep": False})
 
         def late() -> None:
             if host.settles == number and not host.doomed:
@@ -182,10 +186,19 @@ class Calls:
                 return
 
     def _settled(self, host: Host, frame: dict[str, Any]) -> None:
-        output = {key: frame[key] for key in ("stdout", "stderr") if frame[key]}
+        output = {key: frame[key] for key in ("stdout", "stderr") if frame[key]} or host.printed
         if frame["left"] == 0:
             self._finish(host, output, ())
             return
+        if host.swept:
+            # Not even a sweep made it quiet: now the runner goes as well, with its whole group.
+            self._say_left(host, ("processes that start each other anew",))
+            self.pool.doom(host, lambda ended: self._tell_end(host, output, ended.survivors))
+            return
+        host.swept = True
+        self._sweep_left(host, output)
+
+    def _sweep_left(self, host: Host, output: dict[str, str]) -> None:
         assert host.runner is not None
         scope = host.scope._replace(spared=frozenset({host.runner}))
         bound_s, patience = KILL_S, None
@@ -205,10 +218,18 @@ class Calls:
     def _swept(self, host: Host, output: dict[str, str], swept: tree.Swept) -> None:
         if host.doomed:
             return
-        if swept.ended and host.job is not None and host.asked_at is None:
-            what = f"stopped what the call left running: {', '.join(swept.ended[:10])}"
+        self._say_left(host, swept.ended)
+        if swept.survivors:
+            self._finish(host, output, swept.survivors)
+        else:
+            # The host has the last word on whether it is quiet below.
+            host.printed = output
+            self._settle(host, look=True)
+
+    def _say_left(self, host: Host, ended: tuple[str, ...]) -> None:
+        if ended and host.job is not None and host.asked_at is None:
+            what = f"stopped what the call left running: {', '.join(ended[:10])}"
             self._tell(Progressed(call=host.job.call, message=safe_text(what, 2000)))
-        self._finish(host, output, swept.survivors)
 
     def _finish(self, host: Host, output: dict[str, str], survivors: tuple[str, ...]) -> None:
         """The end of a call in a host that lives on."""

@@ -29,6 +29,7 @@ import select
 import signal
 import socket
 import subprocess
+import time
 import traceback
 from typing import Any, NoReturn
 
@@ -38,6 +39,7 @@ from endstop.work.wire import Unpacker, WireBroken, pack
 
 _CHUNK = 1 << 18
 _DRAINS_MAX = 64
+_LOOKS_MAX = 20
 _END_S = 5.0
 _BOOT_BYTES = 8 << 20
 
@@ -55,6 +57,7 @@ class _Host:
         self.outputs: dict[int, Excerpt] = {}
         self.child = 0
         self.child_over = False
+        self.reaped = 0
         self.poll = select.poll()
         self.connected = True
 
@@ -99,16 +102,47 @@ class _Host:
                 if pipe < 0 or not self.read_output(pipe):
                     break
         texts = [excerpt.text() for _, excerpt in sorted(self.outputs.items(), key=_by_pipe)]
-        left = 0
-        if look:
-            me = tree.identify(os.getpid())
-            assert me is not None, "a process can see itself"
-            left = sum(one.who.pid != self.child for one in tree.descendants(me))
+        left = self.left() if look else 0
+        # No child means no descendant: every orphan below becomes a child of this process. It is
+        # the one proof that no race with a fork can spoil.
+        alone = not self.reap()
         if not keep:
             self.outputs = {pipe: Excerpt(self.output_bytes) for pipe in self.outputs}
         self.say(
-            {"t": "settled", "n": number, "stdout": texts[0], "stderr": texts[1], "left": left}
+            {
+                "t": "settled",
+                "n": number,
+                "stdout": texts[0],
+                "stderr": texts[1],
+                "left": left,
+                "alone": alone,
+            }
         )
+
+    def left(self) -> int:
+        """How many live below, beside the runner; at least one while there is no saying.
+
+        What forks and exits without end can slip through a look, but not without leaving a corpse:
+        a look counts only if nobody died meanwhile.
+        """
+        me = tree.identify(os.getpid())
+        assert me is not None, "a process can see itself"
+        before = None
+        for _ in range(_LOOKS_MAX):
+            self.reap()
+            processes = tree.table()
+            left = sum(one.who.pid != self.child for one in tree.descendants(me, processes))
+            if left:
+                return left
+            corpses = {
+                one.who for one in processes.values() if one.dead and one.parent == self.child
+            }
+            self.reap()
+            seen = (self.reaped, corpses)
+            if seen == before:
+                return 0
+            before = seen
+        return 1
 
     def reap(self) -> bool:
         """Collect dead children; false once there is no child left at all."""
@@ -119,6 +153,7 @@ class _Host:
                 return False
             if pid == 0:
                 return True
+            self.reaped += 1
             if pid == self.child:
                 self.child_over = True
                 self.say({"t": "exit", "status": os.waitstatus_to_exitcode(status)})
@@ -143,7 +178,11 @@ class _Host:
         me = tree.identify(os.getpid())
         assert me is not None, "a process can see itself"
         # The one that reaps is this thread, so the dead are zombies meanwhile, which count as dead.
-        tree.sweep(tree.Scope(me, self.marker), _END_S)
+        scope = tree.Scope(me, self.marker)
+        deadline = time.monotonic() + _END_S
+        tree.sweep(scope, _END_S)
+        while self.reap() and time.monotonic() < deadline:
+            tree.sweep(scope, 0.1, hard=True)
         os._exit(0)
 
     def serve(self, wake: int) -> NoReturn:

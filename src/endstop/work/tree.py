@@ -300,10 +300,11 @@ def ask_to_end(scope: Scope) -> int:
     return sent
 
 
-def sweep(scope: Scope, bound_s: float, *, prove: bool = True) -> Swept:
+def sweep(scope: Scope, bound_s: float, *, prove: bool = True, hard: bool = False) -> Swept:
     """Kill everything in `scope` and prove that nothing is left, within `bound_s` seconds.
 
-    Without `prove`, markers are not looked for; a later sweep must do that.
+    Without `prove`, markers are not looked for; a later sweep must do that. With `hard`, process
+    groups are killed from the first round on.
     """
     deadline = time.monotonic() + bound_s
     ended: dict[Identity, str] = {}
@@ -329,15 +330,18 @@ def sweep(scope: Scope, bound_s: float, *, prove: bool = True) -> Swept:
             except PermissionError:
                 # Somebody else's now: it will be named as a survivor.
                 continue
-        if rounds > _ROUNDS_BEFORE_GROUPS:
-            _kill_groups(scope, found)
+        if hard or rounds > _ROUNDS_BEFORE_GROUPS:
+            for group in _kill_groups(scope, found):
+                ended.setdefault(group, f"process group {group.pid}")
         wait_dead([one.who for one in found], deadline)
 
 
-def _kill_groups(scope: Scope, found: list[Seen]) -> None:
+def _kill_groups(scope: Scope, found: list[Seen]) -> Iterator[Identity]:
     """Kill whole process groups: what forks and exits faster than one can look is caught so.
 
-    A group is signalled only if it was ours in the last look and holds nobody but ours in this.
+    A group is signalled only if it was ours in the last look and shows nobody but ours in this. It
+    may show nobody at all; its number cannot mean another group while it has members, so that the
+    only way to err is that it died out and all numbers were used up once between two looks.
     """
     processes = table()
     ours = {one.who for one in descendants(scope.root, processes)}
@@ -346,11 +350,17 @@ def _kill_groups(scope: Scope, found: list[Seen]) -> None:
     ours -= {scope.root, *scope.spared}
     for group in {one.group for one in found if one.group > 1}:
         inside = [one.who for one in processes.values() if one.group == group and not one.dead]
-        if inside and ours.issuperset(inside):
+        if ours.issuperset(inside) and not _is_spared(group, scope):
             try:
                 os.killpg(group, signal.SIGKILL)
             except OSError:
                 continue
+            yield Identity(group, 0)
+
+
+def _is_spared(group: int, scope: Scope) -> bool:
+    spared = (look_up(who.pid) for who in (scope.root, *scope.spared))
+    return any(one is not None and one.group == group for one in spared)
 
 
 def wait_dead(whom: list[Identity], deadline: float) -> bool:
