@@ -29,8 +29,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "adapters": BELOW_SURFACES | {"adapters"},
     "testing": LIBRARY | {"endstop"},
     "endstop": LIBRARY,
-    "cli": LIBRARY | {"endstop", "cli"},
-    "__main__": LIBRARY | {"endstop", "cli"},
+    "demo": LIBRARY | {"endstop", "demo"},
+    "cli": LIBRARY | {"endstop", "demo", "cli"},
+    "__main__": LIBRARY | {"endstop", "demo", "cli"},
 }
 
 # Modules of the standard library that would let the world into the core.
