@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import journal, noop, table
+from benchmarks import footprint, journal, noop, reading, stopping, table
 from benchmarks.rows import Row
 
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
@@ -17,6 +17,15 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "noop-undeclared": noop.noop_undeclared,
     "noop-sqlite": journal.noop_sqlite,
     "linear": noop.linear,
+    "read-reply": reading.read_reply_rows,
+    "waiters": stopping.waiters,
+    "cancel-coroutine": stopping.cancel_coroutine,
+    "cancel-thread": stopping.cancel_thread,
+    "cancel-tree": stopping.cancel_tree,
+    "process-call": stopping.process_call,
+    "import": footprint.import_time,
+    "install": footprint.install_size,
+    "memory": footprint.memory,
 }
 
 

@@ -62,9 +62,7 @@ RESOURCES: dict[str, dict[str, Any]] = {
 def make_tool(mode: str, resources: str, effect: str) -> Tool:
     """The no-op tool with this contract; the function is the one that the floor calls."""
     fn = noop_async if mode == "async" else noop_plain
-    made = tool(fn, name="noop", effect=effect, **RESOURCES[resources])
-    assert isinstance(made, Tool)
-    return made
+    return tool(name="noop", effect=effect, **RESOURCES[resources])(fn)
 
 
 def make_calls(n: int) -> list[ToolCall]:
@@ -170,15 +168,15 @@ class LoopRunner:
 
     def __init__(self, tool_: Tool, journal: Journal | None) -> None:
         self._runner = asyncio.Runner()
-        self._runtime = Runtime([tool_], journal=journal, config=config())
+        self.runtime = Runtime([tool_], journal=journal, config=config())
 
     def __enter__(self) -> LoopRunner:
         self._runner.__enter__()
-        self._runner.run(self._runtime.__aenter__())
+        self._runner.run(self.runtime.__aenter__())
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._runner.run(self._runtime.close())
+        self._runner.run(self.runtime.close())
         self._runner.close()
 
     def wait(self, make: Callable[[], Awaitable[Sample]]) -> Sample:
@@ -191,7 +189,7 @@ class LoopRunner:
 
     async def sample(self, calls: list[ToolCall], settle: Settle) -> Sample:
         """One sample in a run that is opened before the clock starts and closed after it stops."""
-        async with self._runtime.run() as run:
+        async with self.runtime.run() as run:
             return await _in_run(run, calls, settle)
 
 
