@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,15 +67,26 @@ def demo(
         typer.echo(f"endstop demo: the story could not be told: {problem}", err=True)
         raise typer.Exit(1) from problem
     except KeyboardInterrupt:
-        typer.echo("endstop demo: stopped; nothing was left behind", err=True)
+        typer.echo("endstop demo: stopped before its end; nothing was proved", err=True)
         raise typer.Exit(130) from None
     raise typer.Exit(0 if report.ok else 1)
 
 
+class _Console(Console):
+    """A console whose reader may go away: the story is then told to its end, unheard."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on without output. The base class would leave the program from any thread."""
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def _console() -> Console:
-    console = Console(highlight=False)
+    console = _Console(highlight=False)
     # What is piped has no width: a log that wraps at 80 columns is hard to read and to search.
-    return console if console.is_terminal else Console(highlight=False, width=160)
+    return console if console.is_terminal else _Console(highlight=False, width=160)
 
 
 def _draw(drawing: Drawing, **how: Any) -> Report:

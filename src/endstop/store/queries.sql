@@ -161,6 +161,10 @@ SELECT data FROM blobs WHERE digest = ?
 -- `id` counts in the order of opening, which a clock that is set back would not.
 SELECT run FROM runs ORDER BY id
 
+-- name: describe_runs
+-- For people who look: everything that is known of a run without reading its events.
+SELECT run, opened_at, ended_at, outcome, owner FROM runs ORDER BY id
+
 -- name: list_open
 -- Whether an owner lives is for this machine to say, not for SQL.
 SELECT run, owner FROM runs WHERE ended_at IS NULL ORDER BY id

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from endstop.core.events import Event
 from endstop.errors import JournalError
@@ -34,6 +34,16 @@ EXIT_S = 5.0
 PAGE_ROWS = 500
 
 _EventRow = tuple[int, float, str, str | None, str]
+
+
+class RunRow(NamedTuple):
+    """One run in a listing: wall times in seconds, and who drives it, as `owner.py` writes it."""
+
+    run: str
+    opened_at: float
+    ended_at: float | None
+    outcome: str | None
+    owner: str | None
 
 
 class SqliteJournal:
@@ -97,6 +107,11 @@ class SqliteJournal:
         """The ids of all runs, oldest first."""
         self._drain()
         return [run for (run,) in self._query("list_runs", ())]
+
+    def describe(self) -> list[RunRow]:
+        """What is known of every run without reading its events, oldest first."""
+        self._drain()
+        return [RunRow(*row) for row in self._query("describe_runs", ())]
 
     def orphans(self) -> list[str]:
         """Runs without an ending whose driver is not alive any more (law 16 survives-restart)."""

@@ -122,6 +122,26 @@ def make_claims(tool: str, resources: Resources, parameters: Collection[str] | N
     return _Fixed(tool, tuple(part.fixed() for part in parts))
 
 
+def described(claims: MakeClaims) -> list[str]:
+    """What a tool declares as its resources, for people: names, templates, or who decides."""
+    match claims:
+        case _Fixed():
+            return [_named(claim) for claim in claims._claims]
+        case _Templates():
+            return [_named(part.claim) for part in claims._parts]
+        case _Computed():
+            function = claims._function
+            return [
+                f"decided by {getattr(function, '__qualname__', type(function).__qualname__)}()"
+            ]
+        case _:
+            return ["decided by its own rule"]
+
+
+def _named(claim: Claim) -> str:
+    return f"{claim.resource} (shared)" if claim.shared else claim.resource
+
+
 class _Fixed:
     """Claims that do not depend on the arguments: the same tuple object for the same limits."""
 

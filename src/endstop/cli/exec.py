@@ -1,0 +1,262 @@
+"""The command line's `exec`: one model reply, its calls run, watched, stopped and answered.
+
+Three threads, so that none can hold up another. The runtime runs on a driver thread. The main
+thread shows what is recorded and takes keys. A signal only starts a thread that cancels, so a
+terminal that does not scroll, or a tool that blocks its loop, cannot keep Ctrl-C from working
+(laws 6 bounded-stop and 18 audience-free). What is printed at the end comes from the results alone.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Self
+
+from endstop.adapters.reply import Reply
+from endstop.cli.ask import Desk
+from endstop.cli.board import Board
+from endstop.cli.live import View
+from endstop.core import events as e
+from endstop.core.terms import Isolation, Mode, Reason
+from endstop.errors import EndstopError, NotFound
+from endstop.run.blocking import BlockingRun, BlockingRuntime
+from endstop.run.results import BatchResult
+from endstop.work.process import ProcessWorker
+
+EXIT_OK = 0
+EXIT_NOT_ALL = 1
+EXIT_USAGE = 2
+EXIT_JOURNAL = 3
+EXIT_CTRL_C = 130
+EXIT_TERM = 143
+
+LAST_EVENTS_S = 0.5
+"""How long the view waits for the last events of a batch that is over."""
+
+_EXIT_BY_SIGNAL = {signal.SIGINT: EXIT_CTRL_C, signal.SIGTERM: EXIT_TERM}
+_REASON = {
+    signal.SIGINT: Reason.CANCELLED_BY_USER,
+    signal.SIGTERM: Reason.SHUTDOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """A signal has come, and the cancel that it means is under way."""
+
+    number: int
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the terminal."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The batch is over: its results, or what the driver raised."""
+
+    results: BatchResult | None
+    error: Exception | None
+
+
+Message = e.Event | Pressed | Key | Over
+# SimpleQueue: its `put` may be called in a signal handler that has interrupted another `put`.
+Inbox = queue.SimpleQueue[Message]
+
+
+class Signals:
+    """Turns SIGINT and SIGTERM into stops while it is entered; a second one kills.
+
+    The handler only starts a thread: it may interrupt the main thread anywhere, also where that
+    holds a lock which a cancel needs.
+    """
+
+    def __init__(self, stop: Callable[[Reason, Mode], object], inbox: Inbox) -> None:
+        self.first: int | None = None
+        self._times = 0
+        self._stop = stop
+        self._inbox = inbox
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in _REASON:
+            self._before[number] = signal.signal(number, self._pressed)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _pressed(self, number: int, frame: FrameType | None) -> None:
+        self._times += 1
+        if self.first is None:
+            self.first = number
+        mode = Mode.INTERRUPT if self._times == 1 else Mode.KILL
+        reason = _REASON[signal.Signals(number)]
+        threading.Thread(
+            target=self._stop, args=(reason, mode), name="endstop-interrupt", daemon=True
+        ).start()
+        self._inbox.put(Pressed(number, self._times))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run on the command line came out."""
+
+    results: BatchResult | None
+    error: Exception | None
+    signal: int | None
+
+    @property
+    def exit_code(self) -> int:
+        """See `endstop exec --help`."""
+        if self.results is None:
+            return EXIT_JOURNAL
+        if self.signal is not None:
+            return _EXIT_BY_SIGNAL[signal.Signals(self.signal)]
+        return EXIT_OK if all(result.ok for result in self.results) else EXIT_NOT_ALL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How the batch is run; see `Runtime.execute`."""
+
+    parallel: int | None = None
+    timeout_s: float | None = None
+    deadline_s: float | None = None
+    approve_all: bool = False
+
+
+class Session:
+    """One reply on one runtime, with whoever watches."""
+
+    def __init__(self, runtime: BlockingRuntime, reply: Reply, terms: Terms) -> None:
+        self.runtime = runtime
+        self.reply = reply
+        self.terms = terms
+        self.board = Board()
+        self.inbox: Inbox = queue.SimpleQueue()
+        self.run: BlockingRun = runtime.run()
+        self.began = time.monotonic()
+        runtime.observe(self.inbox.put)
+
+    def execute(self, view: View, desk: Desk | None) -> Outcome:
+        """Run all calls to their end, whatever comes in between."""
+        with Signals(self._stop, self.inbox) as signals:
+            threading.Thread(target=self._drive, name="endstop-driver", daemon=True).start()
+            view.start()
+            try:
+                over = self._watch(view, desk)
+            finally:
+                if desk is not None:
+                    desk.close()
+                view.close()
+        return Outcome(results=over.results, error=over.error, signal=signals.first)
+
+    def _drive(self) -> None:
+        terms = self.terms
+        try:
+            results = self.run.execute(
+                self.reply.calls,
+                parallel=terms.parallel,
+                timeout_s=terms.timeout_s,
+                deadline_s=terms.deadline_s,
+            )
+        except Exception as error:  # noqa: BLE001 - told by the main thread, which waits for it
+            self.inbox.put(Over(None, error))
+        else:
+            self.inbox.put(Over(results, None))
+
+    def _stop(self, reason: Reason, mode: Mode) -> None:
+        try:
+            self.run.cancel(reason, mode)
+        except NotFound:
+            # The run was over and forgotten before the signal came.
+            return
+
+    def _watch(self, view: View, desk: Desk | None) -> Over:
+        due = 0.0
+        while True:
+            try:
+                message = self.inbox.get(timeout=max(0.0, due - time.monotonic()))
+            except queue.Empty:
+                now = time.monotonic()
+                self.board.look(self.runtime.calls())
+                view.refresh(now)
+                due = time.monotonic() + view.refresh_s
+                continue
+            match message:
+                case Over():
+                    self._show_rest(view)
+                    return message
+                case Pressed():
+                    view.say(self._said_of_stop(message))
+                case Key(name=name):
+                    if desk is not None:
+                        desk.key(name)
+                    due = 0.0
+                case _:
+                    self._show(message, view, desk)
+
+    def _show(self, event: e.Event, view: View, desk: Desk | None) -> None:
+        now = time.monotonic()
+        row = self.board.apply(event, now)
+        if row is None:
+            return
+        if isinstance(event, e.ApprovalAsked):
+            if self.terms.approve_all:
+                self.runtime.approve(event.call, by="--yes")
+            elif desk is None:
+                view.say(
+                    f"call #{row.number} {row.tool!r} needs approval, and there is no terminal to "
+                    "ask on; run it in one, or approve every call with --yes"
+                )
+        view.changed(row, now)
+        if desk is not None and not self.terms.approve_all:
+            desk.changed(row)
+
+    def _show_rest(self, view: View) -> None:
+        """The last events may still be coming: observers are told on the thread that recorded."""
+        while self.board.open:
+            try:
+                message = self.inbox.get(timeout=LAST_EVENTS_S)
+            except queue.Empty:
+                return
+            match message:
+                case Over() | Key() | Pressed():
+                    continue
+                case _:
+                    self._show(message, view, None)
+
+    def _said_of_stop(self, pressed: Pressed) -> str:
+        name = "Ctrl-C" if pressed.number == signal.SIGINT else "SIGTERM"
+        if pressed.times > 1:
+            return f"{name} again: killing what still runs, without grace"
+        left = len(self.board.open)
+        calls = "1 call" if left == 1 else f"{left} calls"
+        again = "Ctrl-C again kills now" if pressed.number == signal.SIGINT else ""
+        return "; ".join(p for p in (f"{name}: stopping, {calls} not over yet", again) if p)
+
+    def close(self) -> None:
+        """Let go of everything; waits, bounded, until the worker processes are gone."""
+        worker = self.runtime.engine.workers.get(Isolation.PROCESS)
+        self.run.close()
+        self.runtime.close()
+        if isinstance(worker, ProcessWorker):
+            worker.join(self.runtime.config.timeouts.kill_s + 1.0)
+
+
+def describe_failure(error: Exception | None) -> str:
+    """Why a run gave no results, in the one style of errors."""
+    if isinstance(error, EndstopError):
+        return str(error)
+    return f"the run failed unexpectedly: {error!r}; this is a bug, please report it"

@@ -1,0 +1,75 @@
+"""The command line's output: standard output belongs to the answer, and to nothing else.
+
+Tools print, and so do the programs that they start; whatever goes to standard output while they
+run is sent to standard error, so that what a reader gets is exactly the document.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from types import TracebackType
+from typing import Self
+
+
+class Answer:
+    """Keeps standard output for one document while it is entered."""
+
+    def __init__(self) -> None:
+        self._kept = -1
+        self._stdout = sys.stdout
+
+    def __enter__(self) -> Self:
+        sys.stdout.flush()
+        try:
+            self._kept = os.dup(1)
+            os.dup2(2, 1)
+        except OSError:
+            # Without a standard output or error there is nothing to keep apart.
+            self._kept = -1
+        sys.stdout = sys.stderr
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._kept >= 0:
+            os.close(self._kept)
+            self._kept = -1
+
+    def write(self, text: str) -> None:
+        """Write the document. A reader that has gone away is not an error of ours."""
+        data = text.encode("utf-8", errors="backslashreplace")
+        while data and self._kept >= 0:
+            try:
+                data = data[os.write(self._kept, data) :]
+            except BrokenPipeError:
+                return
+
+
+def complain(message: str) -> None:
+    """One line on standard error, in the one style of errors."""
+    try:
+        print(f"endstop: {message}", file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        return
+
+
+class _Complaints(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            complain(f"{record.levelname.lower()}: {record.getMessage()}")
+        except (TypeError, ValueError):
+            self.handleError(record)
+
+
+def hear_warnings() -> None:
+    """Show what the library logs as warnings or worse, in the one style of errors."""
+    log = logging.getLogger("endstop")
+    if not log.handlers:
+        log.addHandler(_Complaints(logging.WARNING))
+        log.propagate = False

@@ -1,0 +1,122 @@
+"""The command line's story: recorded events in words, for people who read a journal.
+
+A sentence says only what its event says (law 5 honest-effect).
+"""
+
+from __future__ import annotations
+
+from endstop.cli import look
+from endstop.core import events as e
+from endstop.core.terms import Money, Reason, StoppedBy
+
+
+def told(event: e.Event) -> str:
+    """One event in words; call and tool are told beside it."""
+    match event:
+        case e.RunOpened() | e.RunCancelled() | e.RunClosing() | e.RunInterrupted() | e.RunEnded():
+            return _of_run(event)
+        case e.BatchOpened() | e.BatchCancelled() | e.BatchClosed():
+            return _of_batch(event)
+        case e.CallSettled():
+            return _settled(event)
+        case e.LateEnd():
+            left = f"; survivors: {', '.join(event.survivors)}" if event.survivors else ""
+            return f"its worker ended late ({event.how}); the outcome stands{left}"
+        case _:
+            return _on_the_way(event)
+
+
+def _of_run(event: e.RunEvent) -> str:
+    match event:
+        case e.RunOpened(parent_call=None):
+            return "run opened"
+        case e.RunOpened():
+            return f"run opened for call {event.parent_call}"
+        case e.RunCancelled():
+            return f"stop of the run asked: {_why(event.reason)}, mode {event.mode}"
+        case e.RunClosing():
+            return "no further batch will come"
+        case e.RunInterrupted():
+            return "found without a driver: what may have begun is settled as lost"
+        case e.RunEnded():
+            return f"run ended: {event.outcome} ({_why(event.reason)})"
+        case _:
+            return type(event).__name__
+
+
+def _of_batch(event: e.BatchOpened | e.BatchCancelled | e.BatchClosed) -> str:
+    match event:
+        case e.BatchOpened():
+            terms = [look.plural(event.size, "call")]
+            if event.parallel is not None:
+                terms.append(f"at most {event.parallel} at once")
+            if event.deadline_s is not None:
+                terms.append(f"deadline {event.deadline_s:g} s")
+            return f"batch {event.batch} opened: {', '.join(terms)}"
+        case e.BatchCancelled():
+            return f"stop of batch {event.batch} asked: {_why(event.reason)}, mode {event.mode}"
+        case e.BatchClosed():
+            return f"batch {event.batch} closed: every call has its answer"
+
+
+def _on_the_way(event: e.Event) -> str:
+    match event:
+        case e.CallAccepted():
+            shown = look.arguments(event.arguments, 100)
+            return f"accepted{f': {shown}' if shown else ''}{_costs(event.cost)}"
+        case e.ApprovalAsked():
+            return "asked for approval"
+        case e.ApprovalAnswered():
+            by = f" by {look.words(event.by)}" if event.by else ""
+            said = f": {look.words(event.message, 200)}" if event.message else ""
+            return f"approval answered: {event.verdict}{by}{said}"
+        case e.CallQueued():
+            return "queued"
+        case e.CallGranted():
+            return "granted by the gate"
+        case e.CallStarted():
+            return "started"
+        case e.CallPaused():
+            return f"waits for a human{f': {look.words(event.why)}' if event.why else ''}"
+        case e.CallResumed():
+            return "the wait for a human is over"
+        case e.CommitBegan():
+            return "passed its commit point"
+        case e.CommitEnded():
+            return "committed" if event.done else "its commit block failed"
+        case e.CallSpent():
+            return f"spent {look.amount(event.money)}{' (reported late)' if event.late else ''}"
+        case e.CallParked():
+            return "waits for its children"
+        case e.CallUnparked():
+            return "goes on after its children"
+        case e.StopRequested():
+            return f"must stop: {_why(event.reason)}"
+        case e.AskSent():
+            return f"asked to stop, {event.grace_s:g} s grace"
+        case e.KillSent():
+            return "kill sent"
+        case _:
+            return type(event).__name__
+
+
+def _settled(event: e.CallSettled) -> str:
+    parts = [f"{event.outcome} ({_why(event.reason)}), effect {event.effect}"]
+    if event.stopped_by is StoppedBy.ABANDONED:
+        parts.append("could not be stopped and may still be running")
+    elif event.stopped_by is not None:
+        parts.append(f"stopped by being {event.stopped_by}")
+    parts += [str(flag).replace("_", " ") for flag in event.flags]
+    if event.survivors:
+        parts.append(f"survivors: {look.words(', '.join(event.survivors), 200)}")
+    if event.error:
+        parts.append(look.words(event.error, 160))
+    return "; ".join(parts)
+
+
+def _why(reason: Reason) -> str:
+    return str(reason).replace("_", " ")
+
+
+def _costs(cost: Money | None) -> str:
+    return f", costs {look.amount(cost)}" if cost is not None else ""
