@@ -189,10 +189,15 @@ def test_a_host_that_cannot_be_started_fails_the_call(
     assert bench.run(bodies.add, a=1, b=1).value == 2
 
 
-def test_a_host_that_keeps_a_thread_of_a_body_is_not_used_again(bench: Bench) -> None:
-    first = bench.run(bodies.leave_thread)
+def test_a_host_that_keeps_a_thread_of_a_body_is_not_used_again(lone_bench: Bench) -> None:
+    first = lone_bench.run(bodies.leave_thread)
     assert first.how is How.RETURNED
-    assert bench.run(bodies.pid).value != first.value
+    assert lone_bench.run(bodies.pid).value != first.value
+
+
+def test_what_one_call_printed_is_not_the_output_of_the_next(lone_bench: Bench) -> None:
+    for _ in range(2):
+        assert lone_bench.run(bodies.fail, kind="plain").output == {"stdout": "printed before\n"}
 
 
 def test_look_names_what_a_body_has_started(bench: Bench, family: Family) -> None:
