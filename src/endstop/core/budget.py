@@ -36,9 +36,11 @@ class Budget:
 
     def refuses(self, tool: str, cost: Money | None) -> str | None:
         """Why a call may not start, in words for the model, or None if it may."""
-        for book in self._chain():
+        book: Budget | None = self
+        while book is not None:
             if book.limits is not None and (why := book._over(book.limits, tool, cost)):
                 return why
+            book = book.above
         return None
 
     def _over(self, limits: Limits, tool: str, cost: Money | None) -> str | None:
@@ -66,11 +68,13 @@ class Budget:
 
     def reserve(self, tool: str, cost: Money | None) -> None:
         """Count one started call and hold its expected cost."""
-        for book in self._chain():
+        book: Budget | None = self
+        while book is not None:
             book.calls += 1
             book.tool_calls[tool] = book.tool_calls.get(tool, 0) + 1
             if cost is not None:
                 book._move(book.reserved, cost, 1)
+            book = book.above
 
     def uncount(self, tool: str) -> None:
         """A granted call never began: it does not count."""

@@ -12,7 +12,6 @@ from endstop.core import inputs as i
 from endstop.core.state import CallState, State
 from endstop.core.terms import Commit, Mode, Phase, Reason, StoppedBy, Verdict
 
-
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
 _GRANTED, _SETTLED = Phase.GRANTED, Phase.SETTLED

@@ -96,6 +96,11 @@ class Timers:
         heapq.heapify(self._heap)
         assert len(self._heap) == self._live, "every live item is in the queue once"
 
+    @property
+    def earliest(self) -> float | None:
+        """The first instant in the queue; something is due then, or was before it changed."""
+        return self._heap[0][0] if self._heap else None
+
     def next_due(self) -> float | None:
         """The earliest instant at which something is due."""
         while self._heap and self._heap[0][2].due != self._heap[0][0]:

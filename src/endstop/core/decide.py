@@ -17,11 +17,10 @@ from typing import Any
 from endstop.core import calls, gate, settling
 from endstop.core import events as e
 from endstop.core import inputs as i
-from endstop.core.evolve import evolve
+from endstop.core.evolve import APPLY
 from endstop.core.state import BatchState, CallState, RunState, Slots, State
 from endstop.core.terms import CANCEL_REASONS, Effect, Mode, Outcome, Phase, Reason
 from endstop.errors import CallerError, NotFound
-
 
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
@@ -36,7 +35,7 @@ def step(state: State, said: i.Input, now: float) -> list[e.Event]:
     """
     if type(said) is i.Tick:
         return _tick(state, now)
-    found = decide(state, said, now)
+    found = _DECIDE[type(said)](state, said, now)
     if found:
         _apply(state, found, now)
     return found
@@ -45,9 +44,9 @@ def step(state: State, said: i.Input, now: float) -> list[e.Event]:
 def _apply(state: State, found: list[e.Event], now: float) -> None:
     """Apply events and, one by one, what follows from them; adds the latter to `found`."""
     for event in found:
-        evolve(state, event, now)
+        APPLY[type(event)](state, event, now)
     while (following := follow(state, now)) is not None:
-        evolve(state, following, now)
+        APPLY[type(following)](state, following, now)
         found.append(following)
 
 
@@ -77,6 +76,8 @@ def follow(state: State, now: float) -> e.Event | None:
     waiting = gate.next_in_line(state)
     if waiting is not None:
         return _let_through(*waiting)
+    if not (state.check_batches or state.check_runs):
+        return None
     while state.check_batches:
         batch = state.check_batches[0]
         if not batch.closed:
@@ -101,9 +102,9 @@ def _let_through(call: CallState, slots: Slots) -> e.Event:
     if not slots.free:
         held = f"all {slots.limit} {call.contract.isolation} slots are held by abandoned calls"
         return settling.unstarted(call, Reason.SATURATED, held)
-    refusal = gate.over_budget(call)
-    if refusal is not None:
-        return settling.unstarted(call, refusal.reason, refusal.message)
+    too_dear = call.run.budget.refuses(call.tool, call.cost)
+    if too_dear is not None:
+        return settling.unstarted(call, Reason.OVER_BUDGET, too_dear)
     return e.CallGranted(run=run, call=call.id, reserved=call.cost)
 
 

@@ -25,7 +25,6 @@ from endstop.core.terms import (
     StoppedBy,
 )
 
-
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
 _PREPARING, _AWAITING = Phase.PREPARING, Phase.AWAITING_APPROVAL
@@ -37,7 +36,7 @@ def evolve(state: State, event: e.Event, now: float) -> None:
 
     Raises `IllegalMove`, and changes nothing, where the rules table does not allow it.
     """
-    _APPLY[type(event)](state, event, now)
+    APPLY[type(event)](state, event, now)
 
 
 def _call(state: State, event: e.CallEvent) -> CallState:
@@ -340,7 +339,7 @@ def _add(amounts: tuple[Money, ...], money: Money) -> tuple[Money, ...]:
     return tuple(Money(amount=a, currency=c) for c, a in total.items())
 
 
-_APPLY: dict[type, Callable[[State, Any, float], None]] = {
+APPLY: dict[type, Callable[[State, Any, float], None]] = {
     e.RunOpened: _run_opened,
     e.RunCancelled: _run_cancelled,
     e.RunClosing: _run_closing,

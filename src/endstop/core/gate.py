@@ -30,8 +30,7 @@ from collections.abc import Iterable
 
 from endstop.core.resources import ResourceTable, wants_of
 from endstop.core.state import BatchState, CallState, Slots, Stage, State
-from endstop.core.terms import Claim, Phase, Reason, Refusal
-
+from endstop.core.terms import Claim, Phase, Reason
 
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
@@ -44,17 +43,9 @@ def forbidden(call: CallState) -> Reason | None:
     return call.run.cancelled or call.batch.cancelled
 
 
-def over_budget(call: CallState) -> Refusal | None:
-    """The refusal of a call that its budget cannot pay (law 20 paid-once)."""
-    why = call.run.budget.refuses(call.tool, call.cost)
-    if why is None:
-        return None
-    return Refusal(reason=Reason.OVER_BUDGET, message=why)
-
-
 def next_in_line(state: State) -> tuple[CallState, Slots] | None:
     """The next call that can be granted, refused or resumed, with the slots of its kind."""
-    for slots in state.slots.values():
+    for slots in state.lines:
         if slots.line and (slots.free or slots.saturated):
             return next(iter(slots.line.values())), slots
     return None

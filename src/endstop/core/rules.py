@@ -84,10 +84,11 @@ def next_phase(phase: Phase, event: object) -> Phase:
 
     Raises `IllegalMove` where the table has no such row; the caller has changed nothing yet.
     """
-    to = _MOVES[type(event)].get(phase)
-    if to is None:
-        raise IllegalMove(f"a call that is {phase} cannot take {type(event).__name__}")
-    return to
+    try:
+        return _MOVES[type(event)][phase]
+    except KeyError:
+        what = type(event).__name__
+        raise IllegalMove(f"a call that is {phase} cannot take {what}") from None
 
 
 def diagram() -> str:

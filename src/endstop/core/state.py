@@ -249,7 +249,16 @@ class Slots:
 class State:
     """Everything that one runtime knows."""
 
-    __slots__ = ("calls", "check_batches", "check_runs", "lines", "resources", "runs", "slots", "timers")
+    __slots__ = (
+        "calls",
+        "check_batches",
+        "check_runs",
+        "lines",
+        "resources",
+        "runs",
+        "slots",
+        "timers",
+    )
 
     def __init__(self, slots: Mapping[Isolation, int | None] | None = None) -> None:
         limits = slots or {}

@@ -5,48 +5,127 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from endstop.core.events import Event
+from endstop.core.state import CallState, State
+from endstop.run.heartbeat import Heartbeat, Heartbeats
 
 log = logging.getLogger("endstop.run")
 
+Notices = Sequence[Event] | Sequence[Heartbeat]
+
 
 class Audience:
-    """The observers of a runtime. Their failure is logged and changes nothing (law 15)."""
+    """The observers of a runtime. Their failure is logged and changes nothing (law 15).
 
-    def __init__(self) -> None:
+    Events take their place in line when they are decided (`expect`, under the engine's lock) and
+    leave it once they are recorded (`show`): threads race to act on them, and an act may decide
+    more, but what is shown keeps the order in which it happened.
+    """
+
+    def __init__(self, heartbeat_s: float | None) -> None:
         self._observers: tuple[Callable[[Event], None], ...] = ()
-        self._outbox: deque[Event] = deque()
+        self._listeners: tuple[Callable[[Heartbeat], None], ...] = ()
+        self._beats = Heartbeats(heartbeat_s)
+        self._line: deque[_Page] = deque()
+        self._pages: dict[int, _Page] = {}
         self._showing = threading.Lock()
+        self.present = False
 
     def add(self, observer: Callable[[Event], None]) -> None:
         """Show every event to `observer` from now on."""
         self._observers = (*self._observers, observer)
+        self.present = True
 
     def remove(self, observer: Callable[[Event], None]) -> None:
         """Stop showing events to `observer`."""
         self._observers = tuple(one for one in self._observers if one is not observer)
+        self.present = bool(self._observers or self._listeners)
 
-    def show(self, events: Iterable[Event]) -> None:
-        """Show recorded events, in the order in which they were recorded.
+    def add_listener(
+        self, listener: Callable[[Heartbeat], None], calls: Iterable[CallState], now: float
+    ) -> None:
+        """Show heartbeats to `listener` from now on, also of `calls` that run already."""
+        self._listeners = (*self._listeners, listener)
+        self.present = True
+        self._beats.begin(calls, now)
 
-        Events may come from many threads: whoever finds nobody showing shows for all, so an
-        observer is never entered twice at once and nobody waits for a slow one but its own thread.
+    def remove_listener(self, listener: Callable[[Heartbeat], None]) -> None:
+        """Stop showing heartbeats to `listener`."""
+        self._listeners = tuple(one for one in self._listeners if one is not listener)
+        self.present = bool(self._observers or self._listeners)
+
+    def expect(self, recorded: Iterable[Sequence[Event]], now: float) -> None:
+        """Give events their place in line; under the engine's lock, as they are decided."""
+        for events in recorded:
+            self._stand(events)
+            if self._listeners:
+                self._beats.follow(events, now)
+
+    def _stand(self, notices: Notices) -> None:
+        # The page keeps the object alive, so nothing else has its id meanwhile.
+        page = self._pages[id(notices)] = _Page(notices)
+        self._line.append(page)
+
+    def next_beat(self) -> float | None:
+        """The earliest instant at which a heartbeat is due."""
+        return self._beats.next_due()
+
+    def take_beats(self, state: State, now: float) -> Sequence[Heartbeat]:
+        """The heartbeats that are due, with their place in line; under the engine's lock."""
+        if not self._listeners:
+            self._beats.forget()
+            return ()
+        beats = self._beats.take_due(state, now)
+        if beats:
+            self._stand(beats)
+        return beats
+
+    def show(self, notices: Notices, *, recorded: bool = True) -> None:
+        """Show what has its place in line, once all before it was shown; nothing if it has none.
+
+        What could not be recorded only leaves the line. Whoever finds nobody showing shows for all,
+        so an observer is never entered twice at once and nobody waits for a slow one but its own
+        thread.
         """
-        if not self._observers:
+        page = self._pages.pop(id(notices), None)
+        if page is None:
             return
-        self._outbox.extend(events)
-        while self._outbox and self._showing.acquire(blocking=False):
+        if not recorded:
+            page.notices = ()
+        page.ready = True
+        while self._first_is_ready() and self._showing.acquire(blocking=False):
             try:
-                while self._outbox:
-                    self._show_one(self._outbox.popleft())
+                while self._first_is_ready():
+                    self._show_all(self._line.popleft().notices)
             finally:
                 self._showing.release()
 
-    def _show_one(self, event: Event) -> None:
-        for observer in self._observers:
-            try:
-                observer(event)
-            except Exception:
-                log.exception("an observer failed; the outcome stands")
+    def _first_is_ready(self) -> bool:
+        try:
+            return self._line[0].ready
+        except IndexError:
+            return False
+
+    def _show_all(self, notices: Notices) -> None:
+        for notice in notices:
+            watching: tuple[Callable[[Any], None], ...] = self._observers
+            if isinstance(notice, Heartbeat):
+                watching = self._listeners
+            for observer in watching:
+                try:
+                    observer(notice)
+                except Exception:
+                    log.exception("an observer failed; the outcome stands")
+
+
+class _Page:
+    """A place in line; `ready` once what is on it is recorded."""
+
+    __slots__ = ("notices", "ready")
+
+    def __init__(self, notices: Notices) -> None:
+        self.notices = notices
+        self.ready = False

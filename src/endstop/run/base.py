@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextvars
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,10 @@ from endstop.core.terms import (
 from endstop.errors import CallerError, NotFound, RuntimeClosed
 from endstop.run.clock import Clock
 from endstop.run.engine import Engine
+from endstop.run.heartbeat import Heartbeat
 from endstop.run.hooks import After, Before, Hooks, Observer, check_hooks
 from endstop.run.plans import Plan, Planner, digest
+from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult, CallView
 from endstop.store import open_journal
 from endstop.store.protocol import Journal
@@ -89,6 +92,7 @@ class BaseRuntime:
                 Isolation.PROCESS: slots.process,
                 Isolation.REMOTE: slots.remote,
             },
+            heartbeat_s=self.config.heartbeat_s,
         )
         for observer in observers:
             self.engine.audience.add(observer)
@@ -176,12 +180,27 @@ class BaseRuntime:
 
     def _results(self, batch_id: str) -> BatchResult:
         """The answers of a closed batch. Raises where another driver took the run over."""
-        run_id = batch_id.partition("/")[0]
-        error = self.engine.fences.get(run_id)
-        if error is not None:
-            raise error
+        self._check_owned(batch_id)
         calls = self.engine.calls_of(batch_id)
         return BatchResult(batch_id, [self.engine.result(call) for call in calls])
+
+    def _check_owned(self, target: str) -> None:
+        """Raise where the journal takes nothing more of a run: its endings here are not true."""
+        error = self.engine.fences.get(target.partition("/")[0])
+        if error is not None:
+            raise error
+
+    def _stop_all(self) -> list[Promise]:
+        """Close and cancel every run that has not ended; promises that they are over."""
+        over = []
+        for run in list(self.engine.state.runs.values()):
+            # Another thread may end and forget it meanwhile: then there is nothing to stop.
+            with suppress(NotFound):
+                if not run.ended:
+                    over.append(self.engine.promise(run.id))
+                    self.engine.tell(i.CloseRun(run=run.id))
+                    self.engine.tell(i.Cancel(target=run.id, reason=Reason.SHUTDOWN))
+        return over
 
     def _cancel(
         self, target: str, reason: Reason | str, mode: Mode | str
@@ -303,6 +322,14 @@ class BaseRuntime:
         """Show every recorded event to `observer`; returns the function that ends it."""
         self.engine.audience.add(observer)
         return lambda: self.engine.audience.remove(observer)
+
+    def listen(self, listener: Callable[[Heartbeat], None]) -> Callable[[], None]:
+        """Show a sign of life of each running call to `listener`, once per `heartbeat_s`.
+
+        Never after the call's ending was shown to observers; returns the function that ends it.
+        """
+        self.engine.listen(listener)
+        return lambda: self.engine.audience.remove_listener(listener)
 
 
 THREADS_MAX = 256

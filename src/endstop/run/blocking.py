@@ -111,7 +111,7 @@ class BlockingRuntime(BaseRuntime):
             self._until(self.engine.promise(batch), None)
             result = self._results(batch)
             run.batches.append(result)
-            self._show(result)
+            self._show(batch)
             if run.closed:
                 self.engine.forget(run.id)
         if ctrl_c.pressed:
@@ -160,12 +160,8 @@ class BlockingRuntime(BaseRuntime):
         if self._closed:
             return
         self._closed = True
-        open_runs = [run.id for run in list(self.engine.state.runs.values()) if not run.ended]
-        for run_id in open_runs:
-            self.engine.tell(i.CloseRun(run=run_id))
-            self.engine.tell(i.Cancel(target=run_id, reason=Reason.SHUTDOWN))
-        for run_id in open_runs:
-            self._until(self.engine.promise(run_id), None)
+        for over in self._stop_all():
+            self._until(over, None)
         self._hook_threads.close()
         for worker in self.engine.workers.values():
             worker.close()
@@ -178,7 +174,10 @@ class BlockingRuntime(BaseRuntime):
         self._bell.ring()
 
     def settled(self, call: CallState) -> None:
-        """See `engine.Driver`. A hook that still runs is left alone: its answer comes too late."""
+        """See `engine.Driver`; the after-hooks are called when the batch is over."""
+
+    def stop_hook(self, plan: Plan) -> None:
+        """See `engine.Driver`. A thread cannot be stopped; what the hook answers comes too late."""
 
     # -- hooks
 
@@ -224,10 +223,16 @@ class BlockingRuntime(BaseRuntime):
 
         return asyncio.run_coroutine_threadsafe(wait(), self._loop_thread.loop()).result()
 
-    def _show(self, batch: BatchResult) -> None:
-        """Let the after-hooks see the recorded results; their failures are logged, nothing more."""
+    def _show(self, batch: str) -> None:
+        """Let the after-hooks see the recorded results; their failures are logged, nothing more.
+
+        Law 1 one-door: a call whose body never began has nothing to show.
+        """
+        if not self.hooks.after:
+            return
+        shown = [self.engine.result(call) for call in self.engine.calls_of(batch) if call.started]
         for hook in self.hooks.after:
-            for result in batch:
+            for result in shown:
                 self._show_one(hook, result)
 
     def _show_one(self, hook: After, result: CallResult) -> None:
@@ -328,6 +333,7 @@ class BlockingCancellation:
         over = True
         for promise in self._promises:
             over = self._runtime._until(promise, timeout_s) and over
+        self._runtime._check_owned(self.target)
         return CancelReport(
             target=self.target,
             accepted=self.accepted,

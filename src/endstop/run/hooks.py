@@ -56,7 +56,7 @@ Before = Callable[[HookCall], Any]
 """Returns None, `Block` or `Rewrite`, or an awaitable of one of them."""
 
 After = Callable[[CallResult], Any]
-"""Sees a recorded result; what it returns or raises changes nothing."""
+"""Sees the recorded result of a call whose body began; what it does changes nothing."""
 
 Observer = Callable[[Event], None]
 """Sees every event once it is recorded; what it raises changes nothing (law 15 record-first)."""

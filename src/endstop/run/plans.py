@@ -27,39 +27,42 @@ from endstop.core.text import safe_text
 from endstop.errors import CallerError, ContractError, InvalidArguments
 from endstop.tools.contract import resolve
 from endstop.tools.tool import Tool
+from endstop.work.protocol import Job
 
 _NO_CONTRACT = Contract()
+_NO_ARGUMENTS: dict[str, Any] = {}
 
 
-class Plan:
-    """One call on the driver's side: its tool, its validated arguments and its context."""
+class Plan(Job):
+    """One call on the driver's side; as a job it is what a worker gets once it is granted."""
 
-    __slots__ = (
-        "arguments",
-        "claims",
-        "context",
-        "contract",
-        "cost",
-        "hook_task",
-        "kwargs",
-        "tool",
-        "tool_name",
-    )
+    __slots__ = ("claims", "cost", "hook_task", "tool_name")
+
+    tool: Tool | None  # type: ignore[assignment]
+    context: contextvars.Context | None  # type: ignore[assignment]
 
     def __init__(self, tool_name: str, tool: Tool | None, contract: Contract) -> None:
+        # Written out: one of these is made for every call.
         self.tool_name = tool_name
         self.tool = tool
         self.contract = contract
-        self.arguments: dict[str, Any] = {}
-        self.kwargs: dict[str, Any] = {}
+        self.call = self.run = self.effect_key = ""
+        self.arguments: dict[str, Any] = _NO_ARGUMENTS
+        self.kwargs: dict[str, Any] = _NO_ARGUMENTS
         self.claims: tuple[Claim, ...] = ()
         self.cost: Money | None = None
-        self.context: contextvars.Context | None = None
+        self.context = None
         self.hook_task: Any = None
+
+    def accepted(self, run: str, call: str) -> None:
+        """The core has taken the call and given it its id, which is its effect key too (law 10)."""
+        self.run = run
+        self.call = self.effect_key = call
 
     def copy(self) -> Plan:
         """The same plan, to be given other arguments without touching this one."""
         twin = Plan(self.tool_name, self.tool, self.contract)
+        twin.accepted(self.run, self.call)
         twin.context = self.context
         return twin
 

@@ -93,6 +93,7 @@ class Runtime(BaseRuntime):
         self._thread = threading.get_ident()
         self.engine.clock = loop.time
         self.engine.driver = self
+        self.engine.shows_results = bool(self.hooks.after)
         self.engine.workers[Isolation.COROUTINE] = CoroutineWorker(self.engine.tell, loop)
         self.engine.recover()
         return loop
@@ -190,12 +191,8 @@ class Runtime(BaseRuntime):
             return
         self._closed = True
         if self._loop is not None:
-            open_runs = [run.id for run in list(self.engine.state.runs.values()) if not run.ended]
-            for run_id in open_runs:
-                self.engine.tell(i.CloseRun(run=run_id))
-                self.engine.tell(i.Cancel(target=run_id, reason=Reason.SHUTDOWN))
-            for run_id in open_runs:
-                await self._until(self.engine.promise(run_id), lambda: None)
+            for over in self._stop_all():
+                await self._until(over, lambda: None)
         if self._timer is not None:
             self._timer.cancel()
         for task in tuple(self._tasks):
@@ -228,11 +225,13 @@ class Runtime(BaseRuntime):
 
     def settled(self, call: CallState) -> None:
         """See `engine.Driver`."""
-        plan = self.engine.plans.get(call.id)
-        if plan is not None and plan.hook_task is not None:
-            self._on_loop(plan.hook_task.cancel)
-        if self.hooks.after:
+        # Law 1 one-door: a call whose body never began has nothing to show.
+        if call.started:
             self._on_loop(lambda: self._begin_after_hooks(call))
+
+    def stop_hook(self, plan: Plan) -> None:
+        """See `engine.Driver`."""
+        self._on_loop(plan.hook_task.cancel)
 
     def _on_loop(self, function: Callable[[], Any]) -> None:
         if threading.get_ident() == self._thread:

@@ -145,7 +145,12 @@ class AsyncContext(BodyContext):
     __slots__ = ("_sleepers",)
 
     def __init__(self, *, call_id: str, effect_key: str, tell: Callable[[Input], bool]) -> None:
-        super().__init__(call_id=call_id, effect_key=effect_key, tell=tell)
+        # Written out: one of these is made for every call.
+        self.call_id = call_id
+        self.effect_key = effect_key
+        self._tell = tell
+        self._stopping = False
+        self._event: threading.Event | None = None
         self._sleepers: set[asyncio.Future[None]] | None = None
 
     def stop(self) -> None:

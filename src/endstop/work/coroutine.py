@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
+import types
 from collections.abc import Generator
+from time import monotonic
 from typing import Any
 
 from endstop.core.inputs import Claimed
@@ -88,19 +89,19 @@ class CoroutineWorker:
 
     async def _run(self, body: _Body) -> None:
         """Claim, run, tell. Nothing that the body raises may reach the loop (law 19)."""
-        job = body.job
+        call = body.job.call
         try:
             # The task is the worker: it asks at the last instant, in the same step in which the
             # body begins (law 1 one-door).
-            if not self._tell(Claimed(call=job.call)):
+            if not self._tell(Claimed(call=call)):
                 return
             try:
-                end = returned(job.call, await body.steps())
+                end = returned(call, await _timed(body.enter(), body.job.tool.name))
             except BaseException as error:
-                end = raised(job.call, error)
+                end = raised(call, error)
             self._tell(end)
         finally:
-            del self._bodies[job.call]
+            del self._bodies[call]
 
 
 class _Body:
@@ -114,14 +115,14 @@ class _Body:
         self.task: asyncio.Task[None] | None = None
         self._coroutine: Any = None
 
-    def steps(self) -> _Steps:
-        """Enter the body, ready to be awaited."""
+    def enter(self) -> Any:
+        """Enter the body's context and call its function; returns the coroutine."""
         tool, kwargs = self.job.tool, self.job.kwargs
         enter(self.ctx)
         if tool.context_param is not None:
             kwargs = {**kwargs, tool.context_param: self.ctx}
         self._coroutine = tool.fn(**kwargs)
-        return _Steps(self._coroutine, tool.name)
+        return self._coroutine
 
     def stop(self) -> None:
         """Raise the flag and call the tool's own interrupt; from any thread."""
@@ -134,7 +135,7 @@ class _Body:
         self.task.cancel()
 
     def frames(self) -> list[Any]:
-        found = []
+        found: list[Any] = []
         inner = self._coroutine
         while inner is not None and len(found) < 20:
             frame = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)
@@ -144,48 +145,33 @@ class _Body:
         return found
 
 
-class _Steps:
-    """A coroutine that is timed step by step, to find the one that blocks the loop (law 19)."""
+@types.coroutine
+def _timed(coroutine: Any, tool: str) -> Generator[Any, Any, Any]:
+    """Await a coroutine and time each of its steps, to find the one that blocks the loop (law 19).
 
-    __slots__ = ("_send", "_throw", "_tool")
-
-    def __init__(self, coroutine: Any, tool: str) -> None:
-        self._send = coroutine.send
-        self._throw = coroutine.throw
-        self._tool = tool
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self  # type: ignore[return-value]
-
-    def __iter__(self) -> _Steps:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
-
-    def send(self, value: Any) -> Any:
-        began = time.monotonic()
+    What it awaits goes through untouched, in both directions.
+    """
+    send, throw = coroutine.send, coroutine.throw
+    resume, value = send, None
+    while True:
+        began = monotonic()
         try:
-            return self._send(value)
+            waits_for = resume(value)
+        except StopIteration as done:
+            return done.value
         finally:
-            if time.monotonic() - began > SLOW_STEP_S:
-                self._report(began)
-
-    def throw(self, *error: Any) -> Any:
-        began = time.monotonic()
+            if monotonic() - began > SLOW_STEP_S:
+                _report(tool, monotonic() - began)
         try:
-            return self._throw(*error)
-        finally:
-            if time.monotonic() - began > SLOW_STEP_S:
-                self._report(began)
+            resume, value = send, (yield waits_for)
+        except BaseException as error:
+            resume, value = throw, error
 
-    def close(self) -> None:
-        self._throw(GeneratorExit)
 
-    def _report(self, began: float) -> None:
-        log.warning(
-            "tool %s blocked the event loop for %.2f s: nothing else ran, no stop and no deadline "
-            "either; make it a plain function, or isolate it in a process",
-            self._tool,
-            time.monotonic() - began,
-        )
+def _report(tool: str, seconds: float) -> None:
+    log.warning(
+        "tool %s blocked the event loop for %.2f s: nothing else ran, no stop and no deadline "
+        "either; make it a plain function, or isolate it in a process",
+        tool,
+        seconds,
+    )

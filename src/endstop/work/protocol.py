@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from endstop.core.inputs import Input
+from endstop.core.record import record
 from endstop.core.terms import Contract, Isolation
 
 if TYPE_CHECKING:
@@ -23,25 +23,48 @@ Tell = Callable[[Input], bool]
 """Gives one input to the core; true if something happened because of it. Safe from any thread."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One granted call, ready to be claimed and run.
+    """One call, ready to be claimed and run once it is granted.
 
     `arguments` are the final JSON arguments, `kwargs` the same after validation, ready to be given
-    to the function. `context` is the caller's: every kind of worker runs the body in it.
+    to the function. `context` is the caller's: every kind of worker runs the body in it. A worker
+    reads a job and never changes it.
     """
 
-    call: str
-    run: str
-    tool: Tool
-    arguments: dict[str, Any]
-    kwargs: dict[str, Any]
-    contract: Contract
-    context: contextvars.Context
-    effect_key: str
+    __slots__ = (
+        "arguments",
+        "call",
+        "context",
+        "contract",
+        "effect_key",
+        "kwargs",
+        "run",
+        "tool",
+    )
+
+    def __init__(
+        self,
+        *,
+        call: str,
+        run: str,
+        tool: Tool,
+        arguments: dict[str, Any],
+        kwargs: dict[str, Any],
+        contract: Contract,
+        context: contextvars.Context,
+        effect_key: str,
+    ) -> None:
+        self.call = call
+        self.run = run
+        self.tool = tool
+        self.arguments = arguments
+        self.kwargs = kwargs
+        self.contract = contract
+        self.context = context
+        self.effect_key = effect_key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Sight:
     """Where a body is right now, for listings (law 9 on-the-books)."""
 

@@ -41,10 +41,11 @@ class DaemonThreads:
         self._count = 0
         self._closed = False
 
-    def submit(self, function: Callable[[], None]) -> bool:
+    def submit(self, function: Callable[[], None], *, queue: bool = False) -> bool:
         """Run `function` on a thread; false, and nothing is run, if all are taken.
 
-        Raises RuntimeClosed after `close()`.
+        With `queue` it waits for the next thread instead: for callers that count for themselves
+        and know that one is about to be free. Raises RuntimeClosed after `close()`.
         """
         with self._lock:
             self._check_open()
@@ -92,6 +93,7 @@ class DaemonThreads:
                 log.exception("a thread of endstop failed; this is a bug in endstop")
             del function
             with self._lock:
+                # More may be queued than there are idle threads: then this one is not idle.
                 self._idle += 1
 
 
