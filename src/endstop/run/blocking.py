@@ -111,7 +111,7 @@ class BlockingRuntime(BaseRuntime):
             self._until(self.engine.promise(batch), None)
             result = self._results(batch)
             run.batches.append(result)
-            self._show(batch)
+            self._show(result)
             if run.closed:
                 self.engine.forget(run.id)
         if ctrl_c.pressed:
@@ -174,10 +174,7 @@ class BlockingRuntime(BaseRuntime):
         self._bell.ring()
 
     def settled(self, call: CallState) -> None:
-        """See `engine.Driver`; the after-hooks are called when the batch is over."""
-
-    def stop_hook(self, plan: Plan) -> None:
-        """See `engine.Driver`. A thread cannot be stopped; what the hook answers comes too late."""
+        """See `engine.Driver`. A hook that still runs is left alone: its answer comes too late."""
 
     # -- hooks
 
@@ -223,16 +220,10 @@ class BlockingRuntime(BaseRuntime):
 
         return asyncio.run_coroutine_threadsafe(wait(), self._loop_thread.loop()).result()
 
-    def _show(self, batch: str) -> None:
-        """Let the after-hooks see the recorded results; their failures are logged, nothing more.
-
-        Law 1 one-door: a call whose body never began has nothing to show.
-        """
-        if not self.hooks.after:
-            return
-        shown = [self.engine.result(call) for call in self.engine.calls_of(batch) if call.started]
+    def _show(self, batch: BatchResult) -> None:
+        """Let the after-hooks see the recorded results; their failures are logged, nothing more."""
         for hook in self.hooks.after:
-            for result in shown:
+            for result in batch:
                 self._show_one(hook, result)
 
     def _show_one(self, hook: After, result: CallResult) -> None:

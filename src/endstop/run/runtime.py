@@ -93,7 +93,6 @@ class Runtime(BaseRuntime):
         self._thread = threading.get_ident()
         self.engine.clock = loop.time
         self.engine.driver = self
-        self.engine.shows_results = bool(self.hooks.after)
         self.engine.workers[Isolation.COROUTINE] = CoroutineWorker(self.engine.tell, loop)
         self.engine.recover()
         return loop
@@ -225,13 +224,11 @@ class Runtime(BaseRuntime):
 
     def settled(self, call: CallState) -> None:
         """See `engine.Driver`."""
-        # Law 1 one-door: a call whose body never began has nothing to show.
-        if call.started:
+        plan = self.engine.plans.get(call.id)
+        if plan is not None and plan.hook_task is not None:
+            self._on_loop(plan.hook_task.cancel)
+        if self.hooks.after:
             self._on_loop(lambda: self._begin_after_hooks(call))
-
-    def stop_hook(self, plan: Plan) -> None:
-        """See `engine.Driver`."""
-        self._on_loop(plan.hook_task.cancel)
 
     def _on_loop(self, function: Callable[[], Any]) -> None:
         if threading.get_ident() == self._thread:
