@@ -30,6 +30,7 @@ from endstop.core.terms import (
 from endstop.errors import CallerError, NotFound, RuntimeClosed
 from endstop.run.clock import Clock
 from endstop.run.engine import Engine
+from endstop.run.heartbeat import Heartbeat
 from endstop.run.hooks import After, Before, Hooks, Observer, check_hooks
 from endstop.run.plans import Plan, Planner, digest
 from endstop.run.promise import Promise
@@ -91,6 +92,7 @@ class BaseRuntime:
                 Isolation.PROCESS: slots.process,
                 Isolation.REMOTE: slots.remote,
             },
+            heartbeat_s=self.config.heartbeat_s,
         )
         for observer in observers:
             self.engine.audience.add(observer)
@@ -320,6 +322,14 @@ class BaseRuntime:
         """Show every recorded event to `observer`; returns the function that ends it."""
         self.engine.audience.add(observer)
         return lambda: self.engine.audience.remove(observer)
+
+    def listen(self, listener: Callable[[Heartbeat], None]) -> Callable[[], None]:
+        """Show a sign of life of each running call to `listener`, once per `heartbeat_s`.
+
+        Never after the call's ending was shown to observers; returns the function that ends it.
+        """
+        self.engine.listen(listener)
+        return lambda: self.engine.audience.remove_listener(listener)
 
 
 THREADS_MAX = 256

@@ -111,7 +111,7 @@ class BlockingRuntime(BaseRuntime):
             self._until(self.engine.promise(batch), None)
             result = self._results(batch)
             run.batches.append(result)
-            self._show(result)
+            self._show(batch)
             if run.closed:
                 self.engine.forget(run.id)
         if ctrl_c.pressed:
@@ -174,32 +174,41 @@ class BlockingRuntime(BaseRuntime):
         self._bell.ring()
 
     def settled(self, call: CallState) -> None:
-        """See `engine.Driver`. A hook that still runs is left alone: its answer comes too late."""
+        """See `engine.Driver`; the after-hooks are called when the batch is over."""
+
+    def stop_hook(self, plan: Plan) -> None:
+        """See `engine.Driver`. A thread cannot be stopped; what the hook answers comes too late."""
 
     # -- hooks
 
     def _begin_preparing(self, call_id: str, run_id: str, plan: Plan) -> None:
-        if self.hooks.before and self._hook_threads.submit(
-            lambda: self._prepare(call_id, run_id, plan)
-        ):
-            return
-        if self.hooks.before:
-            words = "no hook thread was free: earlier hooks have not returned"
-            self.engine.tell(refusal(call_id, Reason.HOOK_FAILED, words))
-            return
-        self._prepare(call_id, run_id, plan)
-
-    def _prepare(self, call_id: str, run_id: str, plan: Plan) -> None:
-        """Drive the preparing of one call; an answer that comes too late changes nothing."""
         steps = preparing(plan, call_id, run_id, self.hooks.before, self.planner)
         try:
             hook, seen = next(steps)
-            while True:
-                limit_s = self.config.timeouts.hooks
-                began = i.HookBegan(call=call_id, hook=f"hook {hook_name(hook)}", limit_s=limit_s)
-                if not self.engine.tell(began):
-                    steps.close()
-                    return
+        except StopIteration as done:
+            self.engine.tell(done.value)
+            return
+        # The wait for a free thread is part of the hook's time: wedged hooks use up only that.
+        if not self._begin_hook(call_id, hook):
+            steps.close()
+            return
+        try:
+            self._hook_threads.queue(lambda: self._prepare(call_id, steps, hook, seen))
+        except RuntimeError as error:
+            words = f"no hook thread can be started: {error}"
+            self.engine.tell(refusal(call_id, Reason.HOOK_FAILED, words))
+
+    def _begin_hook(self, call_id: str, hook: Before) -> bool:
+        limit_s = self.config.timeouts.hooks
+        began = i.HookBegan(call=call_id, hook=f"hook {hook_name(hook)}", limit_s=limit_s)
+        return self.engine.tell(began)
+
+    def _prepare(self, call_id: str, steps: Preparing, hook: Before, seen: HookCall) -> None:
+        """Drive the preparing of one call; an answer that comes too late changes nothing."""
+        call = self.engine.state.calls.get(call_id)
+        begun = call is not None and call.phase is Phase.PREPARING
+        try:
+            while begun:
                 try:
                     answer = self._ask_hook(hook, seen)
                 except BaseException as error:
@@ -207,6 +216,8 @@ class BlockingRuntime(BaseRuntime):
                     hook, seen = steps.throw(failure)
                 else:
                     hook, seen = steps.send(answer)
+                begun = self._begin_hook(call_id, hook)
+            steps.close()
         except StopIteration as done:
             self.engine.tell(done.value)
 
@@ -220,10 +231,16 @@ class BlockingRuntime(BaseRuntime):
 
         return asyncio.run_coroutine_threadsafe(wait(), self._loop_thread.loop()).result()
 
-    def _show(self, batch: BatchResult) -> None:
-        """Let the after-hooks see the recorded results; their failures are logged, nothing more."""
+    def _show(self, batch: str) -> None:
+        """Let the after-hooks see the recorded results; their failures are logged, nothing more.
+
+        Law 1 one-door: a call whose body never began has nothing to show.
+        """
+        if not self.hooks.after:
+            return
+        shown = [self.engine.result(call) for call in self.engine.calls_of(batch) if call.started]
         for hook in self.hooks.after:
-            for result in batch:
+            for result in shown:
                 self._show_one(hook, result)
 
     def _show_one(self, hook: After, result: CallResult) -> None:

@@ -24,18 +24,20 @@ from typing import Any, Protocol
 from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.decide import step
-from endstop.core.recovery import Unfinished
 from endstop.core.state import CallState, RunState, State
 from endstop.core.terms import EffectClass, Isolation, Phase
 from endstop.errors import JournalError, NotFound
 from endstop.run.audience import Audience
 from endstop.run.clock import Clock
 from endstop.run.fence import Refused, on_a_thread
+from endstop.run.heartbeat import Heartbeat
+from endstop.run.orphans import settle_orphans
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
 from endstop.run.results import CallResult
+from endstop.store.memory import MemoryJournal
 from endstop.store.protocol import Durability, Journal, Ticket
-from endstop.work.protocol import Job, Worker
+from endstop.work.protocol import Worker
 
 log = logging.getLogger("endstop.run")
 
@@ -58,8 +60,11 @@ class Driver(Protocol):
     def alarm(self, due: float) -> None:
         """Something is due at this instant, earlier than what was asked for before."""
 
+    def stop_hook(self, plan: Plan) -> None:
+        """A call is settled while one of its before-hooks still runs."""
+
     def settled(self, call: CallState) -> None:
-        """A call is settled and recorded."""
+        """A call is settled and recorded; only told if `shows_results` is set."""
 
 
 class Engine:
@@ -71,12 +76,16 @@ class Engine:
         journal: Journal,
         clock: Clock,
         slots: Mapping[Isolation, int | None],
+        heartbeat_s: float | None = None,
     ) -> None:
         self.state = State(slots)
         self.journal = journal
+        # Memory is as durable as it will ever be: nobody needs to ask how durable it should be.
+        self._keeps_objects = isinstance(journal, MemoryJournal)
         self.clock = clock
         self.workers: dict[Isolation, Worker] = {}
         self.driver: Driver | None = None
+        self.shows_results = False
         self.plans: dict[str, Plan] = {}
         self.fences: dict[str, Exception] = {}
         self.lock = threading.Lock()
@@ -85,7 +94,7 @@ class Engine:
         self._alarm: float | None = None
         # Runs a function outside of the step that is under way; the simulator has its own way.
         self.aside: Callable[[Callable[[], object]], object] = on_a_thread
-        self.audience = Audience()
+        self.audience = Audience(heartbeat_s)
 
     # -- telling
 
@@ -95,12 +104,15 @@ class Engine:
         `landed` sees what happened before anything is acted on, still under the lock.
         """
         with self.lock:
-            events = step(self.state, said, self.clock())
+            now = self.clock()
+            events = step(self.state, said, now)
             if not events:
                 return False
             if landed is not None:
                 landed(events)
             recorded = self._record(events)
+            if self.audience.present:
+                self.audience.expect((group for group, _ in recorded), now)
             due = self._next_alarm()
         self._after(recorded, due)
         return True
@@ -115,7 +127,9 @@ class Engine:
             assert isinstance(opened, e.BatchOpened)
             batch = opened.batch
             for index, plan in enumerate(plans):
-                self.plans[f"{batch}.{index}"] = plan
+                call = f"{batch}.{index}"
+                plan.accepted(said.run, call)
+                self.plans[call] = plan
             self._promises[batch] = Promise(self._promise_lock)
 
         self.tell(said, landed)
@@ -125,10 +139,15 @@ class Engine:
         """Let everything happen that is due."""
         with self.lock:
             self._alarm = None
-            events = step(self.state, i.Tick(), self.clock())
+            now = self.clock()
+            events = step(self.state, i.Tick(), now)
             recorded = self._record(events) if events else []
+            if self.audience.present:
+                self.audience.expect((group for group, _ in recorded), now)
+            beats = self.audience.take_beats(self.state, now)
             due = self._next_alarm()
         self._after(recorded, due)
+        self.audience.show(beats)
 
     def next_due(self) -> float | None:
         """The instant at which something is due next; whoever asks will tick by then.
@@ -137,12 +156,18 @@ class Engine:
         must be told again of any that comes before it.
         """
         with self.lock:
-            self._alarm = self.state.timers.next_due()
+            self._alarm = self._earliest()
             return self._alarm
+
+    def _earliest(self) -> float | None:
+        due, beat = self.state.timers.next_due(), self.audience.next_beat()
+        if due is None or beat is None:
+            return beat if due is None else due
+        return min(due, beat)
 
     def _next_alarm(self) -> float | None:
         """The next due instant, if it is earlier than what the driver was told already."""
-        due = self.state.timers.next_due()
+        due = self._earliest()
         if due is None or (self._alarm is not None and self._alarm <= due):
             return None
         self._alarm = due
@@ -153,7 +178,10 @@ class Engine:
     def _record(self, events: list[e.Event]) -> list[Appended]:
         """Append events to their runs."""
         run_id = events[0].run
-        if all(event.run == run_id for event in events):
+        for event in events:
+            if event.run != run_id:
+                break
+        else:
             return [(events, self._append(run_id, events))]
         groups: dict[str, list[e.Event]] = {}
         for event in events:
@@ -162,13 +190,18 @@ class Engine:
 
     def _append(self, run_id: str, events: list[e.Event]) -> Any:
         run = self.state.runs[run_id]
-        kept = [event for event in events if type(event) not in _TRANSIENT]
+        kept = events
+        for event in events:
+            if type(event) in _TRANSIENT:
+                kept = [event for event in events if type(event) not in _TRANSIENT]
+                break
         if not kept:
             return None
         if run.fenced:
             return Refused(self.fences[run_id])
+        needed = Durability.BUFFERED if self._keeps_objects else self._durability(kept)
         try:
-            ticket = self.journal.append(run_id, run.seq, kept, self._durability(kept))
+            ticket = self.journal.append(run_id, run.seq, kept, needed)
         except JournalError as error:
             self._fence(run, error)
             return Refused(error)
@@ -178,11 +211,10 @@ class Engine:
     def _durability(self, events: Iterable[e.Event]) -> Durability:
         most = Durability.BUFFERED
         for event in events:
-            if type(event) is e.CallGranted:
-                need = _GRANT[self.state.calls[event.call].contract.effect]
-            else:
-                need = Durability.PROCESS if type(event) in _WAITS else Durability.BUFFERED
-            most = max(most, need)
+            if isinstance(event, e.CallGranted):
+                most = max(most, _GRANT[self.state.calls[event.call].contract.effect])
+            elif type(event) in _WAITS:
+                most = max(most, Durability.PROCESS)
         return most
 
     def _fence(self, run: RunState, error: Exception) -> None:
@@ -194,6 +226,13 @@ class Engine:
         # Outside of the step that is under way: its own events must be applied first.
         fence = i.RunFenced(run=run.id)
         self.aside(lambda: self.tell(fence))
+
+    def listen(self, listener: Callable[[Heartbeat], None]) -> None:
+        """Show the heartbeats of what runs to `listener` from now on."""
+        with self.lock:
+            self.audience.add_listener(listener, self.state.calls.values(), self.clock())
+            due = self._next_alarm()
+        self._after([], due)
 
     # -- acting
 
@@ -227,6 +266,7 @@ class Engine:
                     run = self.state.runs.get(events[0].run)
                     if run is not None:
                         self._fence(run, error)
+                self.audience.show(events, recorded=False)
                 self._unrecorded(events)
                 return
             for act, event in waiting:
@@ -256,18 +296,7 @@ class Engine:
             # Cancelled and forgotten while its grant was being recorded.
             return
         assert plan.tool is not None, f"{event.call} was granted without a tool"
-        assert plan.context is not None, f"{event.call} was granted without a context"
-        job = Job(
-            call=event.call,
-            run=event.run,
-            tool=plan.tool,
-            arguments=plan.arguments,
-            kwargs=plan.kwargs,
-            contract=plan.contract,
-            context=plan.context,
-            effect_key=event.call,
-        )
-        self.workers[plan.contract.isolation].start(job)
+        self.workers[plan.contract.isolation].start(plan)
 
     def _ask(self, event: e.AskSent) -> None:
         plan = self.plans.get(event.call)
@@ -280,12 +309,14 @@ class Engine:
             self.workers[plan.contract.isolation].kill(event.call)
 
     def _settle(self, event: e.CallSettled) -> None:
-        promise = self._promises.pop(event.call, None)
-        call = self.state.calls.get(event.call)
-        if call is not None and self.driver is not None:
-            self.driver.settled(call)
-        if promise is not None:
-            promise.keep()
+        plan = self.plans.get(event.call)
+        if plan is not None and self.driver is not None:
+            if plan.hook_task is not None:
+                self.driver.stop_hook(plan)
+            if self.shows_results:
+                self.driver.settled(self.state.calls[event.call])
+        if event.call in self._promises:
+            self._keep(event.call)
 
     def _unpark(self, event: e.CallUnparked) -> None:
         self._keep(f"{event.call}#unparked")
@@ -371,17 +402,7 @@ class Engine:
 
     def recover(self) -> list[str]:
         """Make the journal's orphans honest (law 16); returns the runs that were settled."""
-        recovered = []
-        for run in self.journal.orphans():
-            if not self.journal.adopt(run):
-                continue
-            open_run = Unfinished(run)
-            open_run.read(recorded.event for recorded in self.journal.read(run))
-            closing = open_run.closing()
-            if closing:
-                self.journal.append(run, open_run.seq, closing, Durability.PROCESS)
-                recovered.append(run)
-        return recovered
+        return settle_orphans(self.journal)
 
 
 _ACT: dict[type, Callable[[Engine, Any], None]] = {

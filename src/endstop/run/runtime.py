@@ -93,6 +93,7 @@ class Runtime(BaseRuntime):
         self._thread = threading.get_ident()
         self.engine.clock = loop.time
         self.engine.driver = self
+        self.engine.shows_results = bool(self.hooks.after)
         self.engine.workers[Isolation.COROUTINE] = CoroutineWorker(self.engine.tell, loop)
         self.engine.recover()
         return loop
@@ -224,11 +225,13 @@ class Runtime(BaseRuntime):
 
     def settled(self, call: CallState) -> None:
         """See `engine.Driver`."""
-        plan = self.engine.plans.get(call.id)
-        if plan is not None and plan.hook_task is not None:
-            self._on_loop(plan.hook_task.cancel)
-        if self.hooks.after:
+        # Law 1 one-door: a call whose body never began has nothing to show.
+        if call.started:
             self._on_loop(lambda: self._begin_after_hooks(call))
+
+    def stop_hook(self, plan: Plan) -> None:
+        """See `engine.Driver`."""
+        self._on_loop(plan.hook_task.cancel)
 
     def _on_loop(self, function: Callable[[], Any]) -> None:
         if threading.get_ident() == self._thread:
@@ -292,6 +295,9 @@ class Runtime(BaseRuntime):
         done: asyncio.Future[Any] = loop.create_future()
 
         def work() -> None:
+            if done.done():
+                # Nobody waits any more: its call is over, or the hook's time is.
+                return
             try:
                 value = function()
             except BaseException as error:
@@ -300,8 +306,8 @@ class Runtime(BaseRuntime):
             else:
                 self._on_loop(lambda: None if done.done() else done.set_result(value))
 
-        if not self._hook_threads.submit(work):
-            raise RuntimeError("no hook thread was free: earlier hooks have not returned")
+        # The wait for a free thread is part of the hook's time: wedged hooks use up only that.
+        self._hook_threads.queue(work)
         return await done
 
     def _begin_after_hooks(self, call: CallState) -> None:
