@@ -23,7 +23,7 @@ from rich.text import Text
 
 from endstop.demo.story import CALM, FAST, Story
 from endstop.demo.table import Report, Row, Scene
-from endstop.demo.watch import Line, Mood, label
+from endstop.demo.watch import Line, Mood
 
 WHO = 34
 RULE = 100
@@ -194,19 +194,17 @@ class _OpenCalls:
         self._story = story
 
     def __rich__(self) -> Group:
-        views = self._story.calls()
         table = Table.grid(padding=(0, 2))
-        for view in views:
-            phase = "abandoned" if view.abandoned else view.phase
-            waits = f"for {view.waits_for}" if view.waits_for else ""
+        found = self._story.calls()
+        for one in found:
             table.add_row(
-                Text(view.call_id, "dim"),
-                Text(label(view.tool, None), "bold"),
-                phase,
-                f"{view.ran_s:.1f} s" if view.ran_s else "",
-                Text(_cut(waits, 60), "dim"),
+                Text(one.call_id, "dim"),
+                Text(_cut(one.who, WHO), "bold"),
+                Text(one.state),
+                Text(f"{one.ran_s:.1f} s" if one.ran_s else "", "cyan"),
+                Text(_cut(one.waits, WHO), "dim"),
             )
-        return Group(Text(""), table) if views else Group()
+        return Group(Text(""), table) if found else Group()
 
 
 def _table(report: Report) -> Table:

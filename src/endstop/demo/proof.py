@@ -50,6 +50,7 @@ def of_the_stop(stage: Stage) -> list[Check]:
 def _everything_was_under_way(stage: Stage) -> Check:
     crowd = ", ".join(str(one.pid) for one in stage.crowd)
     return Check(
+        name="under_way",
         claim="The stop met work that was under way",
         holds=stage.under_way and stage.daemon is not None,
         seen=f"alive at that moment: {crowd or 'no process'}; connections without an answer: "
@@ -60,6 +61,7 @@ def _everything_was_under_way(stage: Stage) -> Check:
 def _in_time(stage: Stage) -> Check:
     bound_s = stage.pace.grace_s + stage.pace.kill_s
     return Check(
+        name="in_time",
         claim="From the cancel to the report within grace, kill included",
         holds=0 < stage.stop_s <= bound_s,
         seen=f"{stage.stop_s:.2f} s; grace {stage.pace.grace_s:g} s, "
@@ -81,6 +83,7 @@ def _order(stage: Stage, rows: list[Row]) -> Check:
         elif isinstance(event, e.CallSettled):
             running.discard(event.call)
     return Check(
+        name="order",
         claim="Edits of one file ran one after the other, what shares nothing side by side",
         holds=most > 1 and not clashes and not running,
         seen=f"at most {most} calls ran at once; overlapping edits: {len(clashes)}",
@@ -99,6 +102,7 @@ def _texts(stage: Stage, rows: list[Row]) -> Check:
     wrong = [name for name in expected if found[name] != expected[name]]
     done = sum(row.ok for row in edits)
     return Check(
+        name="files",
         claim=f"The files hold the {done} edits that ran, in order, and not the "
         f"{len(edits) - done} that did not",
         holds=not wrong,
@@ -115,6 +119,7 @@ def _pictures(stage: Stage, rows: list[Row]) -> Check:
             wrong.append(row.arguments["path"])
     saved = sum(row.ok for row in orders)
     return Check(
+        name="pictures",
         claim=f"Pictures saved to disk: {saved} of {len(orders)}, the ones that succeeded",
         holds=not wrong,
         seen=f"not as claimed: {', '.join(wrong)}" if wrong else "those files are there, no other",
@@ -134,6 +139,7 @@ def _build(stage: Stage, rows: list[Row]) -> Check:
     whole = count == len(stage.texts)
     ended = "none ran" if last is None else f"{last.outcome}, effect {last.effect}"
     return Check(
+        name="build",
         claim=f"The second build ended as said: {ended}",
         holds=last is not None and (whole if last.ok else last.effect == "unknown"),
         seen=f"{count} of {len(stage.texts)} pages are in print quality",
@@ -144,6 +150,7 @@ def _publishing(stage: Stage) -> Check:
     now = world.snapshot(stage.directory / "public")
     refused = "refused" if not stage.late_yes else "taken"
     return Check(
+        name="approval",
         claim="What was not approved before the stop is not online; a late yes changes nothing",
         holds=bool(now) and now == stage.published and not stage.late_yes,
         seen=f"{len(now)} pages online, "
@@ -156,6 +163,7 @@ def _stillness(stage: Stage) -> Check:
     before, after = stage.still or ({}, {})
     moved = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
     return Check(
+        name="stillness",
         claim="After the report nothing in the workspace moves",
         holds=bool(before) and not moved,
         seen=f"changed: {', '.join(moved)}"
@@ -171,6 +179,7 @@ def _ledger(stage: Stage, rows: list[Row]) -> Check:
     keys = sorted(one.key for one in charges)
     paid = sorted(row.call_id for row in rows if row.spent)
     return Check(
+        name="ledger",
         claim=f"endstop says {spent} USD were spent, by {len(paid)} calls",
         holds=charged == spent and keys == paid,
         seen=f"the ledger says {charged} USD, keys {', '.join(keys) or 'none'}; "
@@ -183,6 +192,7 @@ def _nothing_charged_later(stage: Stage) -> Check:
     late = [one.key for one in charges if one.at_s >= stage.stopped_at_s]
     last_s = max((one.at_s for one in charges), default=0.0)
     return Check(
+        name="no_late_charge",
         claim="Nothing was charged after the stop",
         holds=stage.stopped_at_s > 0 and not late,
         seen=f"charged late: {', '.join(late)}"
@@ -197,6 +207,7 @@ def _saved(stage: Stage, rows: list[Row]) -> Check:
     saved = sum((row.saved for row in rows), _ZERO)
     paid = [row.call_id for row in unstarted if row.call_id in keys]
     return Check(
+        name="saved",
         claim=f"{saved} USD were saved: {len(unstarted)} paid calls never started",
         holds=bool(unstarted) and not paid,
         seen=f"in the ledger nevertheless: {', '.join(paid)}"
@@ -209,6 +220,7 @@ def _daemon(stage: Stage) -> Check:
     daemon = stage.daemon
     there = daemon is not None and world.alive(daemon)
     return Check(
+        name="daemon",
         claim="The daemon that ignored every signal is dead",
         holds=daemon is not None and not there,
         seen="there was none"
@@ -234,10 +246,11 @@ def _wedge(stage: Stage) -> Check:
     listed = [view for view in stage.wedged if view.tool == "fetch_reviews"]
     where = next((line for view in listed for line in view.stack if "in fetch_reviews" in line), "")
     return Check(
+        name="wedge",
         claim="The call that cannot be stopped is on the books, with its stack",
         holds=len(listed) == len(stage.wedged_frames) == 1 and bool(where),
         seen=f"listed at {where.rpartition('/')[2] or 'nothing'}; "
-        f"thread there: {', '.join(stage.wedged_frames) or 'none'}",
+        f"thread in it: {', '.join(stage.wedged_frames) or 'none'}",
     )
 
 
@@ -245,10 +258,11 @@ def _late_end(stage: Stage) -> Check:
     abandoned = [view.call_id for view in stage.wedged]
     running = threads_in("fetch_reviews")
     return Check(
+        name="late_end",
         claim="When its server hangs up, its late end is noted and no call is open any more",
         holds=stage.late_ends == abandoned and not stage.left_open and not running,
-        seen=f"late ends: {', '.join(stage.late_ends) or 'none'}; open: {len(stage.left_open)}; "
-        f"threads there: {len(running)}",
+        seen=f"late ends: {', '.join(stage.late_ends) or 'none'}; calls still open: "
+        f"{len(stage.left_open)}; threads in it: {len(running)}",
     )
 
 
@@ -258,6 +272,7 @@ def _messages(stage: Stage) -> Check:
         found for scene in stage.scenes for message in scene.messages for found in _ids(message)
     ]
     return Check(
+        name="messages",
         claim="Each call has exactly one answer for the model, in its order",
         holds=bool(asked) and asked == answered,
         seen=f"{len(asked)} calls, {len(answered)} answers",
@@ -283,6 +298,7 @@ def of_what_is_left(stage: Stage, journal: Path) -> list[Check]:
     names = ", ".join(f"{one} ({one.words[:40]})" for one in left)
     return [
         Check(
+            name="processes",
             claim="No process of the story is left anywhere",
             holds=not left,
             seen=f"alive: {names}" if left else f"0 of {len(stage.crowd)} that there were",
@@ -309,6 +325,7 @@ def _journal(stage: Stage, path: Path) -> Check:
     finally:
         journal.close()
     return Check(
+        name="journal",
         claim="The journal has one ending for each call, and no start after the cancel",
         holds=sorted(endings) == sorted(row.call_id for row in rows) and not late,
         seen=f"{len(endings)} endings for {len(rows)} calls, {len(late)} late starts",
@@ -319,6 +336,7 @@ def of_the_cleaning(directory: Path) -> Check:
     """Whether the scratch directory is gone."""
     there = directory.exists()
     return Check(
+        name="scratch",
         claim="The scratch directory is gone",
         holds=not there,
         seen=f"{directory.name} {'is still there' if there else 'is no more'}",

@@ -26,7 +26,7 @@ from endstop.demo.replies import GOES_WELL, IS_STOPPED
 from endstop.demo.service import ImageService
 from endstop.demo.table import Report, Scene, rows_of
 from endstop.demo.tools import BEATS_FILE, CARRY, DESK, PID_FILE, TOOLS
-from endstop.demo.watch import Mood, Narrator, Say
+from endstop.demo.watch import Mood, Narrator, Open, Say
 from endstop.run.handles import Run
 from endstop.run.results import BatchResult, CallView
 from endstop.run.runtime import Runtime
@@ -102,11 +102,14 @@ class Story:
         self._keep = keep
         self._charges = charges
         self._meddle = meddle
-        self._runtime: Runtime | None = None
+        self._playing: tuple[Runtime, Narrator] | None = None
 
-    def calls(self) -> list[CallView]:
+    def calls(self) -> list[Open]:
         """The calls that are open now, for whoever draws a live view; from any thread."""
-        return [] if self._runtime is None else self._runtime.calls()
+        if self._playing is None:
+            return []
+        runtime, narrator = self._playing
+        return [narrator.show(view) for view in runtime.calls()]
 
     async def tell(self) -> Report:
         """Tell the story, prove it, clean up. Raises nothing that a failed claim could cause."""
@@ -166,14 +169,14 @@ class Story:
         async with Runtime(
             TOOLS, journal=journal, config=config, observers=observers, carry=CARRY
         ) as runtime:
-            self._runtime = runtime
+            self._playing = runtime, stage.narrator
             try:
                 await self._goes_well(runtime, stage)
                 await self._is_stopped(runtime, stage)
                 if self._meddle is not None:
                     self._meddle(stage)
             finally:
-                self._runtime = None
+                self._playing = None
 
     # -- the first scene
 

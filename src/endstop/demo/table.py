@@ -58,8 +58,9 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One claim, whether it holds, and what was seen in the world."""
+    """One claim, whether it holds, and what was seen in the world. `name` is one word for it."""
 
+    name: str
     claim: str
     holds: bool
     seen: str

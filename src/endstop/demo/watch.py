@@ -42,6 +42,17 @@ class Line:
     mood: Mood
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A call that is open at the moment of looking."""
+
+    call_id: str
+    who: str
+    state: str
+    ran_s: float
+    waits: str
+
+
 Say = Callable[[Line], None]
 
 SUBJECTS = ("prompt", "path", "directory")
@@ -77,8 +88,21 @@ class Narrator:
 
     def say(self, text: str, *, who: str = "", mood: Mood = Mood.SAY) -> None:
         """Say a line of one's own."""
-        text = text.replace(f"{self._hide}/", "").replace(self._hide, ".")
-        self._say(Line(at_s=self.elapsed_s, who=who, text=text, mood=mood))
+        self._say(Line(at_s=self.elapsed_s, who=who, text=self._short(text), mood=mood))
+
+    def show(self, view: CallView) -> Open:
+        """An open call for a live view."""
+        waits = "a yes from a human" if view.waits_for == "approval" else view.waits_for
+        return Open(
+            call_id=view.call_id,
+            who=self.labels.get(view.call_id, view.tool),
+            state="abandoned" if view.abandoned else view.phase.replace("_", " "),
+            ran_s=view.ran_s,
+            waits=f"waits for {self._short(waits)}" if waits else "",
+        )
+
+    def _short(self, text: str) -> str:
+        return text.replace(f"{self._hide}/", "").replace(self._hide, ".")
 
     def over(self) -> int:
         """How many batches were seen to their end."""

@@ -1,0 +1,1 @@
+"""The demo, looked at from outside, and with the world meddled with."""
