@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-_NODES: dict[str, int | None] = {"quick": 600, "ci": 12000, "deep": None}
+_NODES: dict[str, int | None] = {"quick": 300, "ci": 12000, "deep": None}
 
 DEPTH = os.environ.get("ENDSTOP_EXPLORE", "ci")
 MAX_NODES = _NODES[DEPTH]

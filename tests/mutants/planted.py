@@ -320,7 +320,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a cancelled call stays in the slot line",
         "7 every-wait-listens",
         "core/gate.py",
-        "        batch.line.pop(call.id, None)\n        state.slots[call.contract.isolation].line.pop(call.id, None)\n",
+        "        batch.line.pop(call.id, None)\n"
+        "        state.slots[call.contract.isolation].line.pop(call.id, None)\n",
         "        batch.line.pop(call.id, None)\n",
         TWO,
     ),
@@ -427,7 +428,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/gate.py",
         "        if call.parked:\n            state.slots",
         "        if False:\n            state.slots",
-        THREE,
+        GATE,
     ),
     # law 9 on-the-books
     planted(

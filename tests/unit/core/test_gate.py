@@ -347,6 +347,18 @@ def test_a_parked_body_goes_on_before_who_has_not_begun() -> None:
     assert story.call(C2).phase is Phase.QUEUED
 
 
+def test_law_7_a_parked_body_that_ends_leaves_the_line() -> None:
+    story = Story({Isolation.THREAD: 1})
+    story.say(*begin(*(asked(terms=THREAD) for _ in range(3))))
+    story.start(C0)
+    story.say(i.ParkBegan(call=C0))
+    story.start(C1)
+    story.say(i.ParkEnded(call=C0))
+    story.cancel(C0)
+    story.end(C0, C1)
+    story.start(C2)
+
+
 def test_law_9_saturated_is_said_at_once_and_is_over_with_the_late_end() -> None:
     story = Story({Isolation.THREAD: 1})
     story.say(*begin(asked(terms=THREAD), asked(terms=THREAD)))
