@@ -327,6 +327,12 @@ class Engine:
     def _end_run(self, event: e.RunEnded) -> None:
         self._keep(event.run)
 
+    def _release(self, event: e.LateEnd) -> None:
+        """An abandoned worker is gone: if its run is over and closed, nothing needs it any more."""
+        run = self.state.runs.get(event.run)
+        if run is not None and run.closing:
+            self.forget(event.run)
+
     def _keep(self, name: str) -> None:
         promise = self._promises.pop(name, None)
         if promise is not None:
@@ -399,6 +405,7 @@ class Engine:
                 self._promises.pop(batch.id, None)
             if not any(call.alive for batch in run.batches for call in batch.calls):
                 del self.state.runs[run_id]
+                self.fences.pop(run_id, None)
 
     def recover(self) -> list[str]:
         """Make the journal's orphans honest (law 16); returns the runs that were settled."""
@@ -410,6 +417,7 @@ _ACT: dict[type, Callable[[Engine, Any], None]] = {
     e.AskSent: Engine._ask,
     e.KillSent: Engine._kill,
     e.CallSettled: Engine._settle,
+    e.LateEnd: Engine._release,
     e.CallUnparked: Engine._unpark,
     e.BatchClosed: Engine._close_batch,
     e.RunEnded: Engine._end_run,
