@@ -189,6 +189,7 @@ def cancelled_between_grant_and_body(street: Street, kind: str) -> None:
 
     worker.start = late_start
     results = house.execute(call("pay"))
+    until(lambda: not worker._bodies)  # its thread has come to the claim
     assert ran == []
     assert endings(results) == [UNSTARTED]
 
@@ -296,7 +297,7 @@ def hundred_waiters(street: Street, kind: str) -> None:
     threads = threading.active_count()
     run = house.run("many")
     going = run.begin([call("work", f"m{n}", name=f"w{n}") for n in range(100)])
-    waits_on(house, "many/0.99", "an earlier call of its batch")
+    waits_on(house, "many/0.99", "file:/s1/x")
     # The caller's own thread, and nothing for any of the waiters.
     assert threading.active_count() <= threads + 1, "a waiter costs a thread"
     run.cancel()
@@ -327,7 +328,7 @@ def test_waiters_get_the_lock_in_request_order(street: Street, kind: str) -> Non
         house.run(f"b{b}").begin([call("work", name=f"b{b}c{n}") for n in range(20)], parallel=None)
         for b in range(1)
     ]
-    waits_on(house, "b0/0.19", "an earlier call of its batch")
+    waits_on(house, "b0/0.19", "file:/s1/x")
     # A second run comes later and stands behind the call that was first in line.
     later = house.run("later").begin([call("work", name="later")])
     waits_on(house, "later/0.0", "file:/s1/x")
