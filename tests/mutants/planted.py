@@ -6,14 +6,20 @@ from tests.mutants.runner import Mutant
 
 UNIT = "tests/unit/core/"
 GATE = (UNIT + "test_gate.py",)
+WAITERS = (UNIT + "test_waiters.py",)
 STOP = (UNIT + "test_stop.py",)
 RESOURCES = (UNIT + "test_resources.py",)
 DEADLINES = (UNIT + "test_deadlines.py",)
 BUDGET = (UNIT + "test_budget.py",)
 RULES = (UNIT + "test_rules.py",)
 RECOVERY = (UNIT + "test_recovery.py",)
-TWO = ("tests/exhaustive/test_two_calls.py",)
-THREE = ("tests/exhaustive/test_three_calls.py",)
+TWO = "tests/exhaustive/test_two_calls.py"
+THREE = "tests/exhaustive/test_three_calls.py"
+
+
+def world(file: str, name: str) -> tuple[str, ...]:
+    """One world of the explorer."""
+    return (f"{file}::test_every_order_keeps_every_law[{name}]",)
 
 
 def planted(name: str, law: str, file: str, old: str, new: str, tests: tuple[str, ...]) -> Mutant:
@@ -45,7 +51,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/calls.py",
         "call.phase is not _GRANTED or gate",
         "call.phase not in (Phase.QUEUED, _GRANTED) or gate",
-        GATE,
+        WAITERS,
     ),
     planted(
         "the batch's cancel is not seen",
@@ -82,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/calls.py",
         "call.phase is not Phase.RUNNING or call.commit is Commit.INSIDE",
         "call.phase is Phase.SETTLED or call.commit is Commit.INSIDE",
-        TWO,
+        world(TWO, "commit point"),
     ),
     # law 2 right-target
     planted(
@@ -91,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/evolve.py",
         "    run.cancelled = run.cancelled or event.reason\n",
         "    run.cancelled = None\n",
-        TWO,
+        world(TWO, "independent"),
     ),
     planted(
         "the last reason wins",
@@ -165,7 +171,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    if batch.unsettled == 0 and len(batch.calls) == batch.size:\n"
         "        state.check_batches.append(batch)\n",
         "",
-        TWO,
+        world(TWO, "independent"),
     ),
     # law 4 one-answer
     planted(
@@ -323,7 +329,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        batch.line.pop(call.id, None)\n"
         "        state.slots[call.contract.isolation].line.pop(call.id, None)\n",
         "        batch.line.pop(call.id, None)\n",
-        TWO,
+        world(TWO, "fenced and closed"),
     ),
     planted(
         "a cancelled call stays in the lane line",
@@ -331,7 +337,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/gate.py",
         "        batch.line.pop(call.id, None)\n",
         "",
-        THREE,
+        world(THREE, "two lanes and a deadline for all"),
     ),
     planted(
         "a cancelled waiter stays in the table",
@@ -347,7 +353,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/gate.py",
         "        freed = [] if call.stage > _ORDER else _out_of_order(state, call)\n",
         "        freed = []\n",
-        TWO,
+        world(TWO, "hook before a conflicting call"),
     ),
     # law 8 machine-time
     planted(
@@ -510,7 +516,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/gate.py",
         "    kin = tuple(key for key in call.run.kin() if key in state.resources)\n",
         "    kin = ()\n",
-        THREE,
+        world(THREE, "a parent, its child and a stranger"),
     ),
     planted(
         "a detached child is kin",
@@ -518,7 +524,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/state.py",
         "        while run.attached and run.parent is not None:\n",
         "        while run.parent is not None:\n",
-        THREE,
+        world(THREE, "a detached child"),
     ),
     planted(
         "one slot too many",
@@ -550,7 +556,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/gate.py",
         "    if call.slot:\n",
         "    if call.slot and call.started:\n",
-        TWO,
+        world(TWO, "independent"),
     ),
     planted(
         "a parked body keeps its slot",
@@ -558,7 +564,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/evolve.py",
         "    call.parked = True\n    _free_slot(state, call)\n",
         "    call.parked = True\n",
-        GATE,
+        WAITERS,
     ),
     planted(
         "a parked body goes to the end of the line",
@@ -686,7 +692,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/evolve.py",
         "        budget.release(call.reserved)\n",
         "        budget.release(call.reserved)\n        budget.release(call.reserved)\n",
-        TWO,
+        world(TWO, "money"),
     ),
     planted(
         "the parent's budget is ignored",
@@ -718,7 +724,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/evolve.py",
         "        call.run.budget.unspend(call.assumed)\n",
         "        pass\n",
-        TWO,
+        world(TWO, "money"),
     ),
     planted(
         "a call that never began counts",
@@ -726,6 +732,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/evolve.py",
         "        budget.uncount(call.tool)\n",
         "        pass\n",
-        TWO,
+        world(TWO, "independent"),
     ),
 )

@@ -28,7 +28,7 @@ LIMIT_S = 90
 class Mutant:
     """One planted bug: in `file` below the package, `old` becomes `new`.
 
-    `tests` are the files that are expected to catch it, the quickest first.
+    `tests` are what should catch it, in pytest's terms: files, or single tests of slow files.
     """
 
     name: str
@@ -74,7 +74,7 @@ def run(mutant: Mutant) -> Caught:
         code, said = pytest_on(Path(place), mutant.tests)
     if code == 0:
         return Caught(mutant=mutant, test=None, words="all passed")
-    first = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+    first = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
     if first is not None and code == 1:
         return Caught(mutant=mutant, test=first.group(1), words=_law_broken(said))
     if "Timeout" in said:
