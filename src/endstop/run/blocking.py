@@ -19,10 +19,19 @@ from typing import Any, Self
 from endstop.config import Config
 from endstop.core import inputs as i
 from endstop.core.state import CallState
-from endstop.core.terms import Isolation, Limits, Mode, Reason, ToolCall
+from endstop.core.terms import Isolation, Limits, Mode, Phase, Reason, ToolCall
 from endstop.run.base import BaseRuntime, BatchTerms
 from endstop.run.clock import Clock, monotonic
-from endstop.run.hooks import After, Before, Observer, hook_name, preparing, refusal
+from endstop.run.hooks import (
+    After,
+    Before,
+    HookCall,
+    Observer,
+    Preparing,
+    hook_name,
+    preparing,
+    refusal,
+)
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult, CancelReport

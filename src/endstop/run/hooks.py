@@ -76,11 +76,12 @@ def hook_name(hook: Callable[..., Any]) -> str:
 
 
 Ask = tuple[Before, HookCall]
+Preparing = Generator[Ask, Any, Prepared | Refused]
 
 
 def preparing(
     plan: Plan, call_id: str, run_id: str, hooks: Sequence[Before], planner: Planner
-) -> Generator[Ask, Any, Prepared | Refused]:
+) -> Preparing:
     """Ask the hooks one after the other; returns what to tell the core.
 
     Whoever drives it sends each hook's answer, or throws what the hook raised.
