@@ -13,14 +13,6 @@ import psutil
 
 from tests.support import ROOT
 
-COMMAND = """
-import typer
-from endstop.cli.demo import demo
-
-app = typer.Typer()
-app.command()(demo)
-app()
-"""
 TOLD_S = 60.0
 
 
@@ -28,7 +20,7 @@ def start(scratch: Path, *options: str) -> subprocess.Popen[str]:
     """The command, with its scratch directory below `scratch`, which also marks its processes."""
     environment = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(ROOT / "src")}
     return subprocess.Popen(
-        [sys.executable, "-u", "-c", COMMAND, *options],
+        [sys.executable, "-u", "-m", "endstop.cli.main", "demo", *options],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -102,6 +102,10 @@ def _forget_the_wedge(stage: Stage) -> None:
     stage.wedged = []
 
 
+def _forget_the_late_end(stage: Stage) -> None:
+    stage.late_ends = []
+
+
 def _be_slow(stage: Stage) -> None:
     stage.stop_s += stage.pace.grace_s + stage.pace.kill_s
 
@@ -123,7 +127,8 @@ def _take_the_late_yes(stage: Stage) -> None:
         pytest.param(_write("public/menu.html", "late\n"), {"approval"}, id="published late"),
         pytest.param(_take_the_late_yes, {"approval"}, id="a late yes taken"),
         pytest.param(_charge_late, {"ledger", "no_late_charge", "saved"}, id="charged late"),
-        pytest.param(_forget_the_wedge, {"wedge", "late_end"}, id="a forgotten thread"),
+        pytest.param(_forget_the_wedge, {"wedge"}, id="a forgotten thread"),
+        pytest.param(_forget_the_late_end, {"late_end"}, id="a late end that nobody noted"),
         pytest.param(_be_slow, {"in_time"}, id="a slow stop"),
         pytest.param(_move, {"stillness"}, id="something moved"),
     ],

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console, Group
@@ -45,16 +45,11 @@ STYLES = {
 EFFECT_STYLES = {"done": "green", "none": "blue", "unknown": "bold yellow"}
 
 
-def demo(
-    keep: bool = typer.Option(False, "--keep", help="Keep the scratch directory."),
-    fast: bool = typer.Option(False, "--fast", help="Make the pauses of the story short."),
-    as_json: bool = typer.Option(False, "--json", help="Print the report as JSON, nothing else."),
-) -> None:
-    """Watch a batch of tool calls being stopped, and have every claim proved.
+def demo(*, keep: bool, fast: bool, as_json: bool) -> NoReturn:
+    """Tell the story and prove it; leaves with 0 if every claim holds, with 1 otherwise.
 
-    A story in a scratch directory, with real tools: a build, a paid image service on a loopback
-    port, a tool that hangs, a daemon that ignores every signal. Needs no key and no network. Exits
-    with 0 if every claim holds, with 1 otherwise.
+    With `fast` its pauses are short, with `keep` the scratch directory stays, with `as_json`
+    nothing is printed but the report.
     """
     pace = FAST if fast else CALM
     try:

@@ -42,7 +42,7 @@ def of_the_stop(stage: Stage) -> list[Check]:
         _saved(stage, rows),
         _daemon(stage),
         _wedge(stage),
-        _late_end(stage),
+        _late_end(stage, rows),
         _messages(stage),
     ]
 
@@ -254,13 +254,13 @@ def _wedge(stage: Stage) -> Check:
     )
 
 
-def _late_end(stage: Stage) -> Check:
-    abandoned = [view.call_id for view in stage.wedged]
+def _late_end(stage: Stage, rows: list[Row]) -> Check:
+    abandoned = sorted(row.call_id for row in rows if row.stopped_by == "abandoned")
     running = threads_in("fetch_reviews")
     return Check(
         name="late_end",
         claim="When its server hangs up, its late end is noted and no call is open any more",
-        holds=stage.late_ends == abandoned and not stage.left_open and not running,
+        holds=sorted(stage.late_ends) == abandoned and not stage.left_open and not running,
         seen=f"late ends: {', '.join(stage.late_ends) or 'none'}; calls still open: "
         f"{len(stage.left_open)}; threads in it: {len(running)}",
     )

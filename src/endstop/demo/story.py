@@ -46,11 +46,11 @@ class Pace:
 
     unit_s: float = 1.0
     grace_s: float = 1.0
-    kill_s: float = 1.0
+    kill_s: float = 2.0
 
 
 CALM = Pace()
-FAST = Pace(unit_s=0.3, grace_s=0.5)
+FAST = Pace(unit_s=0.3, grace_s=0.8)
 
 
 @dataclass(slots=True, kw_only=True)
