@@ -25,7 +25,7 @@ from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.decide import step
 from endstop.core.state import CallState, RunState, State
-from endstop.core.terms import EffectClass, Isolation, Phase
+from endstop.core.terms import EffectClass, How, Isolation, Phase
 from endstop.errors import JournalError, NotFound
 from endstop.run.audience import Audience
 from endstop.run.clock import Clock
@@ -115,7 +115,16 @@ class Engine:
                 self.audience.expect((group for group, _ in recorded), now)
             due = self._next_alarm()
         self._after(recorded, due)
-        return True
+        return type(recorded[0][1]) is not Refused or not self._turned_away(said)
+
+    def _turned_away(self, said: i.Input) -> bool:
+        """Whether what asked to go on may not: its record was refused (law 1 one-door)."""
+        if isinstance(said, i.Claimed):
+            # The core counts the body as begun; it will not begin, and ends after the fence.
+            ended = i.BodyEnded(call=said.call, how=How.STOPPED)
+            self.aside(lambda: self.tell(ended))
+            return True
+        return isinstance(said, i.CommitEntered)
 
     def submit(self, said: i.SubmitBatch, plans: Sequence[Plan]) -> str:
         """Give a batch to the core together with its plans; returns the batch's id."""
