@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [--quick] [--json] [NAME…]`."""
+"""Run the benchmarks: `python -m benchmarks [--quick] [--json|--markdown] [NAME…]`."""
 
 from __future__ import annotations
 
@@ -36,17 +36,23 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds; rougher numbers")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="one JSON object per line")
+    shape.add_argument("--markdown", action="store_true", help="the table for the documents")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are: {', '.join(BENCHMARKS)}")
-    if not options.json:
+    if options.markdown:
+        print(*table.markdown_heading(), sep="\n")
+    elif not options.json:
         print(table.heading())
     for name in options.names or BENCHMARKS:
         for row in BENCHMARKS[name](options.quick):
             if options.json:
                 print(json.dumps(row.as_json()), flush=True)
+            elif options.markdown:
+                print(table.markdown(row), flush=True)
             else:
                 print(*table.lines(row), sep="\n", flush=True)
     return 0

@@ -35,7 +35,9 @@ def number(value: float | None) -> str:
     """Enough digits to compare, no more."""
     if value is None:
         return ""
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.2f}"
+    if value == int(value) or abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.2f}"
 
 
 def line(cells: list[str]) -> str:
@@ -46,28 +48,42 @@ def line(cells: list[str]) -> str:
     ).rstrip()
 
 
+def cells_of(row: Row) -> list[str]:
+    """What stands in the columns of a row."""
+    return [
+        row.name,
+        row.mode,
+        str(row.n),
+        row.journal or "",
+        row.resources or "",
+        row.effect or "",
+        number(row.cpu_us),
+        number(row.floor_cpu_us),
+        number(row.ratio),
+        number(row.ratio_median),
+        number(row.wall_us),
+        number(row.wall_ratio),
+        number(row.value),
+        row.unit or "",
+        number(row.target),
+        {True: "yes", False: "NO", None: ""}[row.met],
+    ]
+
+
 def lines(row: Row) -> Iterator[str]:
     """A row, and its note below it."""
-    met = {True: "yes", False: "NO", None: ""}[row.met]
-    yield line(
-        [
-            row.name,
-            row.mode,
-            str(row.n),
-            row.journal or "",
-            row.resources or "",
-            row.effect or "",
-            number(row.cpu_us),
-            number(row.floor_cpu_us),
-            number(row.ratio),
-            number(row.ratio_median),
-            number(row.wall_us),
-            number(row.wall_ratio),
-            number(row.value),
-            row.unit or "",
-            number(row.target),
-            met,
-        ]
-    )
+    yield line(cells_of(row))
     if row.note:
         yield f"  {row.note}"
+
+
+def markdown_heading() -> Iterator[str]:
+    """The head of the table in `docs/performance.md`."""
+    cells = [name for name, _ in COLUMNS]
+    yield "| " + " | ".join(cells) + " |"
+    yield "| " + " | ".join("---" if width > 0 else "--:" for _, width in COLUMNS) + " |"
+
+
+def markdown(row: Row) -> str:
+    """A row of that table."""
+    return "| " + " | ".join(cells_of(row)) + " |"

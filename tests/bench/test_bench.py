@@ -232,5 +232,10 @@ def test_the_table_is_for_people(
     assert command.main(["--quick", "one"]) == 0
     heading, row, note = capsys.readouterr().out.splitlines()
     assert heading.split()[:3] == ["name", "mode", "n"]
-    assert row.split() == ["one", "sync", "1", "3.00", "ms"]
+    assert row.split() == ["one", "sync", "1", "3", "ms"]
     assert note.strip() == "what it means"
+    assert command.main(["--quick", "--markdown", "one"]) == 0
+    heading, rule, row = capsys.readouterr().out.splitlines()
+    assert heading.startswith("| name | mode | n |")
+    assert heading.count("|") == rule.count("|") == row.count("|")
+    assert "| 3 | ms |" in row
