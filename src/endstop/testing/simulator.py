@@ -1,0 +1,417 @@
+"""Testing: plays a story on the real drivers, on a virtual clock and in a seeded order.
+
+Public test tool. What runs is the engine, the async `Runtime` or the `BlockingRuntime` and, for
+coroutines, the real worker; threads and processes are simulated (`SimWorker`), and so are the
+clock, the order and the journal's delays. After every event the laws are checked, and the promises
+of the whole when it is over. The same settings give the same trace. `docs/testing.md` explains it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from endstop.config import Config
+from endstop.core import events as e
+from endstop.core.terms import Isolation, Limits, Mode, ToolCall
+from endstop.errors import EndstopError, NotFound
+from endstop.run.audience import Audience
+from endstop.run.blocking import HOOK_THREADS, BlockingCancellation, BlockingRuntime
+from endstop.run.results import BatchResult, CancelReport
+from endstop.run.runtime import Runtime
+from endstop.store.memory import MemoryJournal
+from endstop.store.protocol import Journal
+from endstop.testing.acting import World
+from endstop.testing.laws import at_rest, check_state, check_story
+from endstop.testing.promises import Log, check_bounds, check_honest, check_shown
+from endstop.testing.simjournal import Crashed, OutsideJournal, SimJournal, Trouble
+from endstop.testing.simloop import SimLoop
+from endstop.testing.simthreads import SimBell, SimPool, SimThreads, current_thread
+from endstop.testing.simworker import Fate, SimWorker
+from endstop.tools.tool import Tool
+from endstop.work.coroutine import CoroutineWorker
+from endstop.work.protocol import Job
+
+Driver = Literal["async", "blocking"]
+
+LATE_S = 1_000.0
+"""Virtual seconds in which abandoned workers may still end, after everything was answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """A stop at one point of a simulation: after the `after_event`-th event or before the
+    `at_step`-th step of the loop, both counted from 1.
+
+    `target` is a run, a batch or a call; "task" cancels the tasks that wait for the runs (async
+    driver only).
+    """
+
+    target: str
+    mode: Mode = Mode.INTERRUPT
+    after_event: int | None = None
+    at_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a simulation is run; the same settings give the same trace.
+
+    `shuffle` draws the order of what is ready from `seed`; without it, it is first in, first out.
+    `commit_s`: the longest commit of the journal, drawn anew for each; None for an immediate one.
+    `closes_s`: the runtime is closed at this instant, whatever runs.
+    """
+
+    seed: int = 0
+    driver: Driver = "async"
+    shuffle: bool = False
+    commit_s: float | None = None
+    trouble: Trouble | None = None
+    interrupt: Interrupt | None = None
+    closes_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """One run: its batches of calls, one after the other, each with its terms."""
+
+    run: str
+    batches: Sequence[tuple[Sequence[ToolCall], dict[str, Any]]]
+    begins_s: float = 0.0
+    limits: Limits | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Simulated:
+    """What a simulation came to. `wrong` lists every broken law; `check()` raises if there is one.
+
+    `trace` is what observers saw, with instants; `log` what was recorded.
+    """
+
+    settings: Settings
+    trace: Log = field(default_factory=list)
+    log: Log = field(default_factory=list)
+    committed: list[e.Event] = field(default_factory=list)
+    results: dict[str, list[BatchResult]] = field(default_factory=dict)
+    cancels: list[CancelReport] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    steps: int = 0
+    appends: int = 0
+    crashed: bool = False
+
+    @property
+    def events(self) -> list[e.Event]:
+        """The events that observers saw, without instants."""
+        return [event for _, event in self.trace]
+
+    def ending(self, call: str) -> e.CallSettled:
+        """The ending of a call. Raises KeyError where there is none."""
+        for event in self.events:
+            if isinstance(event, e.CallSettled) and event.call == call:
+                return event
+        raise KeyError(call)
+
+    def check(self) -> Simulated:
+        """Raise AssertionError, naming laws and settings, if a law was broken."""
+        if self.wrong:
+            lines = "\n  ".join(dict.fromkeys(self.wrong))
+            raise AssertionError(f"{self.settings}\n  {lines}")
+        return self
+
+
+Answer = Callable[["Sim", e.ApprovalAsked], None]
+
+
+class Sim:
+    """One simulation: a loop, a runtime on it, and everybody who watches."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        tools: Callable[[Sim], Iterable[Tool]],
+        config: Config | None = None,
+        before: Sequence[Callable[..., Any]] = (),
+        fate: Callable[[Job], Fate] | None = None,
+        answer: Answer | None = None,
+        journal: Callable[[], Journal] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.loop = SimLoop(settings.seed, shuffle=settings.shuffle)
+        self.threads = SimThreads(self.loop)
+        self.world = World(self.loop, self.stop)
+        self.told = Simulated(settings=settings)
+        self.journal = self._journal(settings, journal)
+        self.runtime: Runtime | BlockingRuntime
+        self._tools = tools
+        self._config = config if config is not None else Config()
+        self._before = before
+        self._fate = fate
+        self._answer = answer
+        self._waiters: list[asyncio.Future[Any]] = []
+        self._callers: dict[str, asyncio.Future[Any]] = {}
+        self._closing = False
+        self._opened = False
+
+    def _journal(
+        self, settings: Settings, real: Callable[[], Journal] | None
+    ) -> SimJournal | OutsideJournal:
+        if real is not None:
+            return OutsideJournal(self.loop, real())
+        most = settings.commit_s
+        delay_s = None if most is None else partial(self._draw_commit_s, most)
+        return SimJournal(self.loop, delay_s=delay_s, trouble=settings.trouble)
+
+    def _draw_commit_s(self, most: float) -> float:
+        return self.loop.random.random() * most
+
+    # -- running
+
+    def play(
+        self, askings: Sequence[Asking], *, stops: Sequence[tuple[float, str, Mode]] = ()
+    ) -> Simulated:
+        """Run everything to its end; what came of it."""
+        told = self.told
+        self.loop.on_step = self._on_step
+        for at, target, mode in stops:
+            self.loop.call_at(at, self.stop, target, mode)
+        try:
+            self.loop.run_until_complete(self.loop.create_task(self._story(askings), name="story"))
+            self.loop.drain(self.loop.time() + LATE_S)
+            self._check_whole()
+        except Crashed:
+            told.crashed = True
+        except EndstopError as error:
+            told.wrong.append(f"law 6 bounded-stop: {error}")
+        finally:
+            told.steps = self.loop.steps
+            told.log = self.journal.log
+            if isinstance(self.journal, SimJournal):
+                told.committed = self.journal.committed()
+                told.appends = self.journal.appends
+            self._let_go()
+        told.wrong += self.world.wrong
+        return told
+
+    def _let_go(self) -> None:
+        """Unwind whoever is left; what they say meanwhile reaches nobody."""
+        if self._opened:
+            self.runtime.engine.journal = MemoryJournal()
+            self.runtime.engine.audience = Audience(None)
+        self.threads.end()
+        self.loop.let_go()
+
+    async def _story(self, askings: Sequence[Asking]) -> None:
+        self._open()
+        for asking in askings:
+            name = f"caller of {asking.run}"
+            caller: Callable[[Asking], Coroutine[Any, Any, None]]
+            caller = self._ask_async if self.settings.driver == "async" else self._ask_blocking
+            self._callers[asking.run] = self.loop.create_task(caller(asking), name=name)
+        if self.settings.closes_s is not None:
+            await asyncio.sleep(self.settings.closes_s)
+            await self._close()
+        for waiter in self._callers.values():
+            await asyncio.wait([waiter])
+            self._note(waiter)
+        for waiter in self._waiters:
+            await asyncio.wait([waiter])
+            self._note(waiter)
+        await self._close()
+
+    def _note(self, waiter: asyncio.Future[Any]) -> None:
+        if waiter.cancelled():
+            return
+        error = waiter.exception()
+        if error is not None:
+            self.told.errors.append(error)
+            if not isinstance(error, EndstopError):
+                self.told.wrong.append(f"law 4 one-answer: a caller was raised {error!r}")
+
+    def _open(self) -> None:
+        common: dict[str, Any] = {
+            "tools": self._tools(self),
+            "journal": self.journal,
+            "config": self._config,
+            "before": self._before,
+            "observers": [self._saw],
+        }
+        if self.settings.driver == "async":
+            runtime = Runtime(**common)
+            runtime._start()
+            self.runtime = runtime
+        else:
+            blocking = BlockingRuntime(**common, clock=self.loop.time, bell=SimBell())
+            blocking._ask_hook = self._ask_hook  # type: ignore[method-assign]
+            self.runtime = blocking
+        engine = self.runtime.engine
+        engine.aside = self.loop.call_soon_threadsafe
+        self.runtime._hook_threads = SimPool(self.threads, HOOK_THREADS)
+        coroutines = CoroutineWorker(engine.tell, self.loop)
+        # Every start takes the same number of steps, whichever driver asks for it.
+        coroutines.on_loop(0)
+        engine.workers[Isolation.COROUTINE] = coroutines
+        for kind in (Isolation.THREAD, Isolation.PROCESS):
+            engine.workers[kind] = SimWorker(kind, engine.tell, self.threads, self._fate)
+
+        self._opened = True
+
+    async def _close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if isinstance(self.runtime, Runtime):
+            await self.runtime.close()
+        else:
+            await self.on_thread(self.runtime.close, "close")
+
+    async def _ask_async(self, asking: Asking) -> None:
+        await asyncio.sleep(asking.begins_s)
+        assert isinstance(self.runtime, Runtime)
+        async with self.runtime.run(asking.run, limits=asking.limits) as run:
+            self.told.results[asking.run] = run.batches
+            for calls, terms in asking.batches:
+                await run.execute(calls, **terms)
+
+    async def _ask_blocking(self, asking: Asking) -> None:
+        await asyncio.sleep(asking.begins_s)
+        await self.on_thread(partial(self._ask_on_thread, asking), f"caller of {asking.run}")
+
+    def _ask_on_thread(self, asking: Asking) -> None:
+        assert isinstance(self.runtime, BlockingRuntime)
+        with self.runtime.run(asking.run, limits=asking.limits) as run:
+            self.told.results[asking.run] = run.batches
+            for calls, terms in asking.batches:
+                run.execute(calls, **terms)
+
+    def on_thread(self, function: Callable[[], Any], name: str) -> asyncio.Future[Any]:
+        """Run a function on a simulated thread; its end as a future."""
+        future: asyncio.Future[Any] = self.loop.create_future()
+
+        def work() -> None:
+            try:
+                value = function()
+            except Exception as error:  # noqa: BLE001 - handed to whoever waits
+                self.loop.call_soon_threadsafe(future.set_exception, error)
+            else:
+                self.loop.call_soon_threadsafe(future.set_result, value)
+
+        self.threads.start(work, name)
+        return future
+
+    def _ask_hook(self, hook: Callable[..., Any], seen: object) -> Any:
+        """An async hook under the blocking driver runs on this loop, not on a thread's own."""
+        answer = hook(seen)
+        if not asyncio.iscoroutine(answer):
+            return answer
+        thread = current_thread()
+        assert thread is not None
+        task = self.loop.create_task(answer)
+        task.add_done_callback(lambda _: thread.wake())
+        while not task.done():
+            thread.park(None)
+        return task.result()
+
+    # -- stopping
+
+    def stop(self, target: str, mode: Mode = Mode.INTERRUPT) -> None:
+        """Cancel a run, a batch or a call now; what does not exist (yet) is left alone."""
+        engine = self.runtime.engine
+        try:
+            calls = engine.calls_of(target)
+            cancellation = self.runtime.cancel(target, mode=mode)
+        except NotFound:
+            return
+        self.world.must_not_begin.update(call.id for call in calls if not call.started)
+        waiter: asyncio.Future[Any]
+        if self.settings.driver == "async":
+            waiter = self.loop.create_task(self._await_cancel(cancellation), name=f"stop {target}")
+        else:
+            assert isinstance(cancellation, BlockingCancellation)
+            wait = cancellation.wait
+            waiter = self.on_thread(lambda: self._stopped(wait()), f"stop {target}")
+        self._waiters.append(waiter)
+
+    async def _await_cancel(self, cancellation: Any) -> None:
+        self._stopped(await cancellation)
+
+    def _stopped(self, report: CancelReport) -> None:
+        self.told.cancels.append(report)
+        if not report.over:
+            self.told.wrong.append(f"law 6 bounded-stop: the cancel of {report.target} is not over")
+
+    def _on_step(self, step: int) -> None:
+        interrupt = self.settings.interrupt
+        if interrupt is not None and interrupt.at_step == step:
+            self._interrupt(interrupt)
+
+    def _interrupt(self, interrupt: Interrupt) -> None:
+        if interrupt.target != "task":
+            if self._opened:
+                self.stop(interrupt.target, interrupt.mode)
+            return
+        for caller in self._callers.values():
+            caller.cancel()
+
+    # -- watching
+
+    def _saw(self, event: e.Event) -> None:
+        if self.loop.halted:
+            return
+        self.told.trace.append((self.loop.time(), event))
+        self.told.wrong += self._check_state()
+        interrupt = self.settings.interrupt
+        if interrupt is not None and interrupt.after_event == len(self.told.trace):
+            self._interrupt(interrupt)
+        if isinstance(event, e.ApprovalAsked) and self._answer is not None:
+            self._answer(self, event)
+
+    def _check_state(self) -> list[str]:
+        state = self.runtime.engine.state
+        # A run that is over may be forgotten but for its abandoned calls; its books are complete,
+        # what they were added up from is not there any more.
+        partial_books = [f"law 20 paid-once: {run.id} " for run in state.runs.values() if run.ended]
+        return [one for one in check_state(state) if not one.startswith(tuple(partial_books))]
+
+    def _check_whole(self) -> None:
+        told, log = self.told, self.journal.log
+        told.log = log
+        state = self.runtime.engine.state
+        if self.settings.trouble is None:
+            told.wrong += check_story([event for _, event in log])
+            told.wrong += check_shown(told.events, log)
+        else:
+            told.wrong += check_story([event for _, event in log], complete=False)
+        told.wrong += check_bounds(log, complete=self.settings.trouble is None)
+        told.wrong += check_honest(log, self.world)
+        told.wrong += self._check_state()
+        told.wrong += _check_answers(told)
+        told.wrong += [f"law 19 any-payload: {error!r} escaped" for error in self.loop.errors]
+        if not at_rest(state):
+            left = sorted(c.id for c in state.calls.values() if c.alive or c.settled is None)
+            told.wrong.append(f"law 9 on-the-books: {left} never came to rest")
+
+
+def _check_answers(told: Simulated) -> list[str]:
+    """Law 4: every batch is answered whole, in request order, with what is recorded."""
+    endings = {ev.call: ev for _, ev in told.log if isinstance(ev, e.CallSettled)}
+    sizes = {ev.batch: ev.size for _, ev in told.log if isinstance(ev, e.BatchOpened)}
+    wrong = []
+    for batches in told.results.values():
+        for batch in batches:
+            ids = [result.call_id for result in batch]
+            if ids != [f"{batch.batch_id}.{n}" for n in range(sizes[batch.batch_id])]:
+                wrong.append(f"law 4 one-answer: {batch.batch_id} was answered with {ids}")
+            wrong += [
+                f"law 4 one-answer: {result.call_id} was answered with what is not recorded"
+                for result in batch
+                if result._settled != endings.get(result.call_id)
+            ]
+    return wrong
+
+
+__all__ = ["Asking", "Driver", "Interrupt", "Settings", "Sim", "Simulated"]
