@@ -117,7 +117,11 @@ class Audience:
             for observer in watching:
                 try:
                     observer(notice)
-                except Exception:
+                except KeyboardInterrupt:
+                    # A person's, not the observer's.
+                    raise
+                except BaseException:
+                    # SystemExit too: a console raises it when its reader has gone away.
                     log.exception("an observer failed; the outcome stands")
 
 
