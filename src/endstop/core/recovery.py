@@ -28,7 +28,7 @@ def waits_for_record(effect: EffectClass) -> bool:
 class Unfinished:
     """What the recorded events of one run leave open."""
 
-    __slots__ = ("_begun", "_commits", "ended", "open", "run", "seq", "settled")
+    __slots__ = ("_begun", "_commits", "_interrupted", "ended", "open", "run", "seq", "settled")
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -36,6 +36,7 @@ class Unfinished:
         self.ended = False
         self.open: dict[str, e.CallAccepted] = {}
         self.settled: dict[str, e.CallSettled] = {}
+        self._interrupted = False
         self._begun: set[str] = set()
         self._commits: dict[str, bool | None] = {}
 
@@ -43,6 +44,7 @@ class Unfinished:
         """Take in recorded events, in order."""
         for event in events:
             self.seq += 1
+            self._interrupted = isinstance(event, e.RunInterrupted)
             match event:
                 case e.CallAccepted():
                     self.open[event.call] = event
@@ -70,7 +72,8 @@ class Unfinished:
 
     def closing(self) -> list[e.Event]:
         """The events that settle what may have begun and mark the run as interrupted."""
-        if self.ended:
+        if self.ended or self._interrupted:
+            # Marked already, and nobody has driven it since: whoever opens it adds nothing.
             return []
         found: list[e.Event] = [
             e.CallSettled(
