@@ -21,12 +21,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from endstop.demo.story import CALM, FAST, Story
+from endstop.demo.story import CALM, FAST, JOURNAL, Story
 from endstop.demo.table import Report, Row, Scene
 from endstop.demo.watch import Line, Mood
 
-WHO = 34
 RULE = 100
+WHO, WHO_NARROW = 34, 24
 REFRESH_PER_S = 8
 
 STYLES = {
@@ -99,6 +99,8 @@ class Drawing:
         self.console = console
         plain = not (console.encoding or "").lower().startswith("utf")
         self.holds, self.fails = ("ok", "NO") if plain else ("✓", "✗")
+        self.narrow = console.width < RULE
+        self.who = WHO_NARROW if self.narrow else WHO
 
     @contextlib.contextmanager
     def live(self, story: Story) -> Iterator[None]:
@@ -106,7 +108,7 @@ class Drawing:
         if not self.console.is_terminal:
             yield
             return
-        view = _OpenCalls(story)
+        view = _OpenCalls(story, self.who)
         with Live(view, console=self.console, refresh_per_second=REFRESH_PER_S, transient=True):
             yield
 
@@ -120,14 +122,14 @@ class Drawing:
         text.append(f"{line.at_s:6.2f} s ", "dim")
         text.append(f"{mark} ", style)
         if line.who:
-            text.append(f"{_cut(line.who, WHO):<{WHO}} ", "bold")
+            text.append(f"{_cut(line.who, self.who):<{self.who}} ", "bold")
         text.append(line.text, style)
         self.console.print(text)
 
     def report(self, report: Report) -> None:
         """Draw the table, the messages and the proof."""
         self._title("What ran, what did not, what is unknown")
-        self.console.print(_table(report))
+        self.console.print(self._table(report))
         self._totals(report)
         stopped = report.scenes[-1]
         self._title(f"What the model reads of the second reply ({stopped.format})")
@@ -139,6 +141,28 @@ class Drawing:
         self.console.print()
         rule = Rule(Text(text, "bold"), align="left", characters="-")
         self.console.print(rule, width=min(self.console.width, RULE))
+
+    def _table(self, report: Report) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for name in ("id", "call", "outcome", "effect")[self.narrow :]:
+            table.add_column(name, no_wrap=True)
+        for name in ("ran", "spent", "saved"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for row in report.rows:
+            table.add_row(*self._cells(row)[self.narrow :])
+        return table
+
+    def _cells(self, row: Row) -> tuple[Text, ...]:
+        how = row.stopped_by if row.started else "unstarted"
+        return (
+            Text(row.call_id, "dim"),
+            Text(_cut(row.label, self.who), "bold"),
+            Text(row.outcome if how is None else f"{row.outcome}, {how}", _style(row)),
+            Text(row.effect, EFFECT_STYLES[row.effect]),
+            Text(f"{row.ran_s:.2f} s" if row.started else "-", "dim"),
+            Text(f"{row.spent}" if row.spent else "-", "yellow"),
+            Text(f"{row.saved}" if row.saved else "-", "green"),
+        )
 
     def _totals(self, report: Report) -> None:
         totals = report.totals()
@@ -156,7 +180,7 @@ class Drawing:
         for row in scene.rows:
             lines = row.text.splitlines() or [""]
             head = Text(f"{row.model_id:<10} ", "dim")
-            head.append(_cut(row.label, WHO), "bold")
+            head.append(row.label, "bold")
             self.console.print(head)
             more = [Text(f"(and {len(lines) - 2} more lines)", "dim")] if len(lines) > 2 else []
             body = [Text(line) for line in lines[:2]]
@@ -177,16 +201,20 @@ class Drawing:
         else:
             self.console.print(f"[bold red]{false} of {total} claims do not hold.[/]")
         if report.kept:
+            where = report.directory
             self.console.print(
-                f"The scratch directory was kept: {report.directory}", soft_wrap=True
+                f"Kept: {where}\nTo see what was recorded: endstop journal {where}/{JOURNAL}",
+                soft_wrap=True,
+                markup=False,
             )
 
 
 class _OpenCalls:
     """The calls that are open at the moment of drawing."""
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: Story, who: int) -> None:
         self._story = story
+        self._who = who
 
     def __rich__(self) -> Group:
         table = Table.grid(padding=(0, 2))
@@ -194,38 +222,18 @@ class _OpenCalls:
         for one in found:
             table.add_row(
                 Text(one.call_id, "dim"),
-                Text(_cut(one.who, WHO), "bold"),
+                Text(_cut(one.who, self._who), "bold"),
                 Text(one.state),
                 Text(f"{one.ran_s:.1f} s" if one.ran_s else "", "cyan"),
-                Text(_cut(one.waits, WHO), "dim"),
+                Text(_cut(one.waits, self._who), "dim"),
             )
         return Group(Text(""), table) if found else Group()
 
 
-def _table(report: Report) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("", "call", "started", "outcome", "effect"):
-        table.add_column(name, no_wrap=True)
-    for name in ("ran", "spent", "saved"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for scene in report.scenes:
-        for row in scene.rows:
-            table.add_row(*_cells(row), end_section=row is scene.rows[-1])
-    return table
-
-
-def _cells(row: Row) -> tuple[Text, ...]:
-    outcome = row.outcome if row.stopped_by is None else f"{row.outcome}, {row.stopped_by}"
-    return (
-        Text(row.call_id, "dim"),
-        Text(_cut(row.label, WHO), "bold"),
-        Text("yes" if row.started else "no", "default" if row.started else "blue"),
-        Text(outcome, "green" if row.ok else "default"),
-        Text(row.effect, EFFECT_STYLES[row.effect]),
-        Text(f"{row.ran_s:.2f} s" if row.started else "-", "dim"),
-        Text(f"{row.spent}" if row.spent else "-", "yellow"),
-        Text(f"{row.saved}" if row.saved else "-", "green"),
-    )
+def _style(row: Row) -> str:
+    if row.ok:
+        return "green"
+    return "red" if row.started else "blue"
 
 
 def _cut(text: str, width: int) -> str:

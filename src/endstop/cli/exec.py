@@ -102,10 +102,11 @@ class Signals:
             self.first = number
         mode = Mode.INTERRUPT if self._times == 1 else Mode.KILL
         reason = _REASON[signal.Signals(number)]
+        # First, so that it is read before the end that it brings about.
+        self._inbox.put(Pressed(number, self._times))
         threading.Thread(
             target=self._stop, args=(reason, mode), name="endstop-interrupt", daemon=True
         ).start()
-        self._inbox.put(Pressed(number, self._times))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,7 @@ class Session:
                     return message
                 case Pressed():
                     view.say(self._said_of_stop(message))
+                    view.refresh(time.monotonic())
                 case Key(name=name):
                     if desk is not None:
                         desk.key(name)
@@ -243,8 +245,7 @@ class Session:
             return f"{name} again: killing what still runs, without grace"
         left = len(self.board.open)
         calls = "1 call" if left == 1 else f"{left} calls"
-        again = "Ctrl-C again kills now" if pressed.number == signal.SIGINT else ""
-        return "; ".join(p for p in (f"{name}: stopping, {calls} not over yet", again) if p)
+        return f"{name}: stopping {calls}; {name} again kills now"
 
     def close(self) -> None:
         """Let go of everything; waits, bounded, until the worker processes are gone."""

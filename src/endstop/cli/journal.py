@@ -201,7 +201,9 @@ def _print_runs(stories: list[Story]) -> None:
 
 def _state_words(story: Story) -> str:
     if story.state == "ended":
-        return f"ended: {story.row.outcome}"
+        # A run that nobody stopped has "succeeded", whatever its calls came to.
+        stopped = story.row.outcome != Outcome.SUCCEEDED
+        return f"ended: {story.row.outcome}" if stopped else "ended"
     if story.state == "running":
         return f"running, driven by {story.driver or 'an unknown program'}"
     return "interrupted: its driver is gone"

@@ -31,6 +31,8 @@ LASTING_S = 0.25
 _PASSING = frozenset({Phase.PREPARING, Phase.QUEUED, Phase.GRANTED})
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _BAR = 10
+_STATE = len("awaiting approval")
+_TIME = len("59 min 59 s")
 
 
 class View(Protocol):
@@ -141,7 +143,7 @@ class Table:
         self._out = out
         self._began = began
         self._question = question
-        self._footer = "Ctrl-C stops the run"
+        self._said = ""
         self._live = Live(console=out, auto_refresh=False, transient=True)
 
     def start(self) -> None:
@@ -157,7 +159,7 @@ class Table:
 
     def say(self, text: str) -> None:
         """What the footer says from now on."""
-        self._footer = text
+        self._said = text
 
     def close(self) -> None:
         """Give the terminal back; the table is gone, what is true is printed afterwards."""
@@ -165,30 +167,29 @@ class Table:
 
     def _drawing(self, now: float) -> RenderableType:
         from rich.console import Group
-        from rich.table import Table as Grid
         from rich.text import Text
 
-        grid = Grid.grid(padding=(0, 1))
-        grid.add_column(no_wrap=True)
-        grid.add_column(justify="right", no_wrap=True, style="dim")
-        grid.add_column(no_wrap=True, overflow="ellipsis", max_width=44)
-        grid.add_column(no_wrap=True)
-        grid.add_column(justify="right", no_wrap=True)
-        grid.add_column(justify="right", no_wrap=True)
-        grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         rows, hidden = self._visible()
-        for row in rows:
-            grid.add_row(*self._cells(row, now))
-        parts: list[RenderableType] = [grid]
+        widths = self._widths(rows)
+        parts: list[RenderableType] = [self._row(row, now, widths) for row in rows]
         if hidden:
             parts.append(Text(f"  … and {hidden}", style="dim"))
-        footer = Text(f"  {look.seconds(now - self._began)} · ", style="dim")
-        footer.append(self._footer, style="bold magenta" if "top" in self._footer[:8] else "dim")
+        footer = Text()
+        footer.append(f"  {look.seconds(now - self._began)} · ", style="dim")
+        said = self._said or "Ctrl-C stops the run"
+        footer.append(said, style="bold magenta" if self._said else "dim")
         parts.append(footer)
         asked = self._question()
         if asked is not None:
             parts.append(asked)
         return Group(*parts)
+
+    def _widths(self, rows: list[Row]) -> tuple[int, int, int]:
+        """How wide numbers, calls and amounts are, so that columns do not dance."""
+        number = len(str(len(self._board.rows)))
+        longest = max((len(_call_words(row)) for row in rows), default=0)
+        money = max((len(_money_words(row)) for row in rows), default=0)
+        return number, min(longest, max(16, self._out.width // 3)), money
 
     def _visible(self) -> tuple[list[Row], str]:
         """The rows that fit: open calls first, the rest is counted."""
@@ -204,52 +205,48 @@ class Table:
         said = ", ".join(part for part in (ended, f"{still} waiting" if still else "") if part)
         return [row for row in rows if row in kept], said
 
-    def _cells(self, row: Row, now: float) -> list[Text]:
+    def _row(self, row: Row, now: float, widths: tuple[int, int, int]) -> Text:
+        from rich.cells import set_cell_size
         from rich.text import Text
 
-        if row.settled is None:
-            sign, style = self._sign(row, now), PHASE_STYLE[row.phase]
-        else:
-            outcome = row.settled.outcome
-            sign, style = look.SIGN[outcome], look.OUTCOME_STYLE[outcome]
-        tool = Text(look.words(row.tool, 32), style="bold")
-        shown = look.arguments(row.arguments)
-        if shown:
-            tool.append(f" {shown}", style="not bold dim")
+        sign, style = self._sign(row, now)
+        number, call, money = widths
         took = row.ran_s if row.ran_s or row.settled is not None else now - row.since
-        return [
-            Text(sign, style=style),
-            Text(str(row.number)),
-            tool,
-            Text(row.state, style=style),
-            Text(look.seconds(took) if took else "", style="" if row.ran_s else "dim"),
-            self._money(row),
-            self._detail(row),
-        ]
-
-    def _sign(self, row: Row, now: float) -> str:
-        if row.phase in (Phase.RUNNING, Phase.STOPPING):
-            return _SPINNER[int((now - self._began) * 10) % len(_SPINNER)]
-        return "?" if row.phase is Phase.AWAITING_APPROVAL else "·"
-
-    @staticmethod
-    def _money(row: Row) -> Text:
-        from rich.text import Text
-
-        if row.spent or row.settled is not None:
-            return Text(look.amounts(row.spent))
-        return Text(look.amount(row.cost) if row.cost is not None else "", style="dim")
-
-    @staticmethod
-    def _detail(row: Row) -> Text:
-        from rich.text import Text
-
-        text = Text()
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append(f"{sign} ", style=style)
+        line.append(f"{row.number:>{number}} ", style="dim")
+        shown = set_cell_size(_call_words(row), call)
+        line.append(shown[: len(row.tool)], style="bold")
+        line.append(f"{shown[len(row.tool) :]}  ", style="dim")
+        line.append(f"{row.state:<{_STATE}} ", style=style)
+        line.append(f"{look.seconds(took) if took else '':>{_TIME}}", style="dim")
+        if money:
+            line.append(f"  {_money_words(row):>{money}}", style="yellow")
+        line.append("  ")
         if row.settled is None and row.fraction is not None:
             full = round(row.fraction * _BAR)
-            text.append("━" * full, style="cyan")
-            text.append("━" * (_BAR - full), style="dim")
-            text.append(f" {row.fraction:.0%} ", style="cyan")
+            line.append("━" * full, style="cyan")
+            line.append("━" * (_BAR - full), style="dim")
+            line.append(f" {row.fraction:.0%} ", style="cyan")
         failed = row.settled is not None and row.settled.outcome is not Outcome.SUCCEEDED
-        text.append(look.words(row.detail, 160), style="" if failed else "dim")
-        return text
+        line.append(look.words(row.detail, 200), style="" if failed else "dim")
+        line.truncate(self._out.width - 1, overflow="ellipsis")
+        return line
+
+    def _sign(self, row: Row, now: float) -> tuple[str, str]:
+        if row.settled is not None:
+            return look.SIGN[row.settled.outcome], look.OUTCOME_STYLE[row.settled.outcome]
+        style = PHASE_STYLE[row.phase]
+        if row.phase in (Phase.RUNNING, Phase.STOPPING):
+            return _SPINNER[int((now - self._began) * 10) % len(_SPINNER)], style
+        return ("?" if row.phase is Phase.AWAITING_APPROVAL else "·"), style
+
+
+def _call_words(row: Row) -> str:
+    return look.words(f"{row.tool} {look.arguments(row.arguments)}", 80)
+
+
+def _money_words(row: Row) -> str:
+    if row.settled is not None or row.spent:
+        return look.amounts(row.charged[0])
+    return look.amount(row.cost) if row.cost is not None else ""

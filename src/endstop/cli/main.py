@@ -229,7 +229,7 @@ def main() -> None:
 def _usage(mistake: Any) -> str:
     context = getattr(mistake, "ctx", None)
     command = context.command_path if context is not None else "endstop"
-    words = str(mistake.format_message()).rstrip(".")
+    words = str(mistake.format_message()).rstrip(".") or "no command was given"
     return f"{words[:1].lower()}{words[1:]}; see {command} --help"
 
 

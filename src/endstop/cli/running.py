@@ -7,6 +7,7 @@ driven, watched and stopped is in `exec.py`.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -212,7 +213,9 @@ def _print(answer: Answer, wanted: Wanted, session: Session, outcome: Outcome) -
     out = look.console(stderr=True)
     charged = _charged(session)
     out.print(look.results_table(list(results), charged))
-    out.print(_summary(results, charged))
+    stopped = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
+    said = [] if outcome.signal is None else [stopped[signal.Signals(outcome.signal)]]
+    out.print(" · ".join([*said, *_summary(results, charged)]))
     answer.write(look.document(messages) + "\n")
 
 
@@ -223,7 +226,7 @@ def _charged(session: Session) -> Charged:
     return {call: row.charged for call, row in session.board.rows.items()}
 
 
-def _summary(results: BatchResult, charged: Charged) -> str:
+def _summary(results: BatchResult, charged: Charged) -> list[str]:
     parts = [look.counted(result.outcome for result in results)]
     unknown = sum(result.effect is Effect.UNKNOWN for result in results)
     if unknown:
@@ -234,7 +237,7 @@ def _summary(results: BatchResult, charged: Charged) -> str:
     spent = look.amounts(part for parts, _ in charged.values() for part in parts)
     if spent:
         parts.append(f"spent {spent}")
-    return " · ".join(parts)
+    return parts
 
 
 def _document(session: Session, outcome: Outcome, messages: Sequence[Any]) -> dict[str, Any]:
