@@ -9,12 +9,14 @@ from __future__ import annotations
 from endstop.core import events as e
 from endstop.core import gate, settling
 from endstop.core import inputs as i
+from endstop.core.record import maker
 from endstop.core.state import CallState, State
 from endstop.core.terms import Commit, Mode, Phase, Reason, StoppedBy, Verdict
 
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
 _GRANTED, _SETTLED = Phase.GRANTED, Phase.SETTLED
+_started = maker(e.CallStarted)
 
 
 def hook_began(state: State, said: i.HookBegan, now: float) -> list[e.Event]:
@@ -96,7 +98,7 @@ def claimed(state: State, said: i.Claimed, now: float) -> list[e.Event]:
     call = state.calls.get(said.call)
     if call is None or call.phase is not _GRANTED or gate.forbidden(call):
         return []
-    return [e.CallStarted(run=call.run.id, call=call.id)]
+    return [_started(run=call.run.id, call=call.id)]
 
 
 def start_failed(state: State, said: i.StartFailed, now: float) -> list[e.Event]:

@@ -18,6 +18,7 @@ from endstop.core import calls, gate, settling
 from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.evolve import APPLY
+from endstop.core.record import maker
 from endstop.core.state import BatchState, CallState, RunState, Slots, State
 from endstop.core.terms import CANCEL_REASONS, Effect, Mode, Outcome, Phase, Reason
 from endstop.errors import CallerError, NotFound
@@ -25,6 +26,7 @@ from endstop.errors import CallerError, NotFound
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
 _QUEUED = Phase.QUEUED
+_accepted, _queued, _granted = maker(e.CallAccepted), maker(e.CallQueued), maker(e.CallGranted)
 
 
 def step(state: State, said: i.Input, now: float) -> list[e.Event]:
@@ -105,7 +107,7 @@ def _let_through(call: CallState, slots: Slots) -> e.Event:
     too_dear = call.run.budget.refuses(call.tool, call.cost)
     if too_dear is not None:
         return settling.unstarted(call, Reason.OVER_BUDGET, too_dear)
-    return e.CallGranted(run=run, call=call.id, reserved=call.cost)
+    return _granted(run=run, call=call.id, reserved=call.cost)
 
 
 def _run_end(run: RunState) -> e.RunEnded:
@@ -159,7 +161,7 @@ def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event
         )
     ]
     found += [
-        e.CallAccepted(
+        _accepted(
             run=run.id,
             call=f"{batch}.{index}",
             batch=batch,
@@ -182,7 +184,7 @@ def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event
         elif run.cancelled is not None:
             found.append(_refused_at_once(run.id, call, run.cancelled, None))
         elif asked.ready:
-            found.append(e.CallQueued(run=run.id, call=call))
+            found.append(_queued(run=run.id, call=call))
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from endstop.core import events as e
 from endstop.core.inputs import BodyEnded
+from endstop.core.record import maker
 from endstop.core.state import BatchState, CallState, RunState, effect_of_stop
 from endstop.core.terms import (
     CANCEL_REASONS,
@@ -33,6 +34,7 @@ HURRY_S = 0.1
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
 _RETURNED, _SUCCEEDED, _OK, _DONE = How.RETURNED, Outcome.SUCCEEDED, Reason.OK, Effect.DONE
+_settled = maker(e.CallSettled)
 
 
 def unstarted(call: CallState, reason: Reason, message: str | None = None) -> e.CallSettled:
@@ -61,7 +63,7 @@ def body_end(call: CallState, ended: BodyEnded, now: float) -> e.CallSettled:
     assert call.meter is not None
     outcome, reason, effect = _classify(call, ended.how)
     stopped = outcome is not _SUCCEEDED and reason is call.stop_reason
-    return e.CallSettled(
+    return _settled(
         run=call.run.id,
         call=call.id,
         outcome=outcome,

@@ -14,6 +14,7 @@ from typing import Any
 from endstop.config import Config
 from endstop.core.inputs import Asked, Prepared
 from endstop.core.payload import Unserialisable, canonical, to_data
+from endstop.core.record import maker
 from endstop.core.terms import (
     ApprovalTerms,
     Claim,
@@ -31,6 +32,7 @@ from endstop.work.protocol import Job
 
 _NO_CONTRACT = Contract()
 _NO_ARGUMENTS: dict[str, Any] = {}
+_asked = maker(Asked)
 
 
 class Plan(Job):
@@ -106,7 +108,7 @@ class Planner:
         problem = self._fill(plan, tool, call.arguments)
         if problem is not None:
             return self._refused(call, tool, problem.reason, problem.message, call.arguments)
-        asked = Asked(
+        asked = _asked(
             model_id=call.model_id,
             tool=tool.name,
             arguments=call.arguments,

@@ -16,12 +16,15 @@ from time import monotonic
 from typing import Any
 
 from endstop.core.inputs import Claimed
+from endstop.core.record import maker
 from endstop.core.terms import Isolation
 from endstop.tools.context import AsyncContext, enter
 from endstop.work.ending import interrupt, raised, returned
 from endstop.work.protocol import Job, Sight, Tell
 
 log = logging.getLogger("endstop.work")
+
+_claimed = maker(Claimed)
 
 SLOW_STEP_S = 0.1
 """A body that holds the loop longer than this in one step is reported."""
@@ -93,7 +96,7 @@ class CoroutineWorker:
         try:
             # The task is the worker: it asks at the last instant, in the same step in which the
             # body begins (law 1 one-door).
-            if not self._tell(Claimed(call=call)):
+            if not self._tell(_claimed(call=call)):
                 return
             try:
                 end = returned(call, await _timed(body.enter(), body.job.tool.name))

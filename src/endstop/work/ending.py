@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from endstop.core.inputs import BodyEnded
 from endstop.core.payload import Unserialisable, to_data
+from endstop.core.record import maker
 from endstop.core.terms import How
 from endstop.core.text import describe_error
 from endstop.tools.context import BodyContext
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("endstop.work")
 
 _SHORT_CHARS = 10_000
+_RETURNED = How.RETURNED
+_ended = maker(BodyEnded)
 
 
 def returned(call: str, value: Any) -> BodyEnded:
@@ -29,9 +32,9 @@ def returned(call: str, value: Any) -> BodyEnded:
     kind = type(value)
     # The everyday results need no walk: they are data already.
     if value is None or kind is bool or (kind is str and value.isascii() and _is_short(value)):
-        return BodyEnded(call=call, how=How.RETURNED, value=value)
+        return _ended(call=call, how=_RETURNED, value=value)
     try:
-        return BodyEnded(call=call, how=How.RETURNED, value=to_data(value))
+        return _ended(call=call, how=_RETURNED, value=to_data(value))
     except Unserialisable as problem:
         return BodyEnded(call=call, how=How.UNSERIALISABLE, error=str(problem))
 

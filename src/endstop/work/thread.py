@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from endstop.core.inputs import Claimed, StartFailed
+from endstop.core.record import maker
 from endstop.core.terms import Isolation
 from endstop.errors import RuntimeClosed
 from endstop.tools.context import Context, enter
@@ -25,6 +26,8 @@ from endstop.work.ending import interrupt, raised, returned
 from endstop.work.protocol import Job, Sight, Tell
 
 log = logging.getLogger("endstop.work")
+
+_claimed = maker(Claimed)
 
 
 class DaemonThreads:
@@ -142,7 +145,7 @@ class ThreadWorker:
         job = body.job
         body.thread = threading.get_ident()
         try:
-            if not self._tell(Claimed(call=job.call)):
+            if not self._tell(_claimed(call=job.call)):
                 return
             try:
                 end = returned(job.call, body.enter())
