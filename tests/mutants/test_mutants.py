@@ -30,12 +30,14 @@ def results(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Caught]
         print(table(found))
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_it_is_caught(mutant: Mutant, results: dict[str, Future[Caught]]) -> None:
     caught = results[mutant.name].result()
     assert caught.test is not None, f"nothing in {mutant.tests} notices: {mutant.law} is not tested"
 
 
+@pytest.mark.timeout(300)
 def test_without_a_bug_the_same_tests_pass() -> None:
     every = sorted({test for mutant in MUTANTS for test in mutant.tests})
     code, said = unharmed(every)
