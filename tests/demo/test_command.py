@@ -37,7 +37,7 @@ def test_what_it_prints_is_true(tmp_path: Path) -> None:
     assert Decimal(spent[2]) > 0
     # The keys of the provider's ledger are ids that the table shows as started.
     for one in ledger:
-        assert re.search(rf"^{one['key']} +generate_image .* yes ", out, re.M), one["key"]
+        assert re.search(rf"^{one['key']} +generate_image .* done ", out, re.M), one["key"]
 
     menu = (scratch / "site" / "menu.md").read_text()
     assert "Lentil soup 4.20" in menu

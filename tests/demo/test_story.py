@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,9 @@ import pytest
 from endstop.demo import proof, world
 from endstop.demo.story import Pace, Stage, Story
 from endstop.demo.table import Report
+from endstop.demo.tools import BEATS_FILE
 from endstop.demo.watch import Line
+from endstop.work import tree
 
 QUICK = Pace(unit_s=0.1, grace_s=0.3)
 
@@ -50,7 +53,7 @@ def test_the_untouched_story_holds() -> None:
     assert world.MARK not in os.environ
     assert [line.at_s for line in lines] == sorted(line.at_s for line in lines)
     texts = [line.text for line in lines]
-    assert "the human says yes" in texts
+    assert "the human (a script) says yes" in texts
     assert any("waits for image-account:main" in text for text in texts)
     assert any("the kill goes to its whole tree" in text for text in texts)
     assert not any(report.directory in text for text in texts), "paths are shown short"
@@ -136,6 +139,21 @@ def _take_the_late_yes(stage: Stage) -> None:
 def test_a_false_claim_is_found_out(meddle: Callable[[Stage], None], false: set[str]) -> None:
     report, _ = told(meddle=meddle)
     assert false_claims(report) == false
+    assert not report.ok
+
+
+def test_a_kill_that_kills_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runtime itself is broken: it says that the tree is gone, and has not touched it."""
+    tokens: list[str] = []
+    monkeypatch.setattr(tree, "sweep", lambda *given, **options: tree.Swept((), ()))
+    try:
+        report, _ = told(meddle=lambda stage: tokens.append(stage.token))
+    finally:
+        for left in world.marked(tokens[0]) if tokens else ():
+            os.kill(left.pid, signal.SIGKILL)
+    assert {"daemon", "processes", "stillness"} <= false_claims(report)
+    (check,) = (check for check in report.checks if check.name == "stillness")
+    assert BEATS_FILE in check.seen
     assert not report.ok
 
 

@@ -20,7 +20,6 @@ from typing import Any
 from endstop.adapters.reply import Reply, read_reply
 from endstop.config import Config, Timeouts
 from endstop.core import events as e
-from endstop.core.terms import Verdict
 from endstop.demo import proof, world
 from endstop.demo.replies import GOES_WELL, IS_STOPPED
 from endstop.demo.service import ImageService
@@ -33,6 +32,7 @@ from endstop.run.runtime import Runtime
 
 JOURNAL = "runs.db"
 LEDGER = "ledger.jsonl"
+HUMAN = "the human (a script)"
 SET_S = 20.0
 """How long the second scene may take until everything that is to be stopped is under way."""
 
@@ -186,7 +186,7 @@ class Story:
 
         def answer(event: object) -> None:
             if isinstance(event, e.ApprovalAsked):
-                later = (self._pace.unit_s, lambda: runtime.approve(event.call, by="the human"))
+                later = (self._pace.unit_s, lambda: runtime.approve(event.call, by=HUMAN))
                 loop.call_soon_threadsafe(loop.call_later, *later)
 
         end = runtime.observe(answer)
@@ -245,9 +245,9 @@ class Story:
         stage.wedged_frames = proof.threads_in("fetch_reviews")
         waited = next((one.call_id for one in results if one.tool == "publish"), None)
         if waited is not None:
-            stage.late_yes = runtime.approve(waited, by="the human")
+            stage.late_yes = runtime.approve(waited, by=HUMAN)
             took = "it counts" if stage.late_yes else "it comes too late and counts for nothing"
-            narrator.say(f"the human says {Verdict.APPROVE}: {took}", mood=Mood.HUMAN)
+            narrator.say(f"{HUMAN} says yes: {took}", mood=Mood.HUMAN)
         before = _all_but_the_journal(stage.directory)
         await asyncio.sleep(0.8 * self._pace.unit_s)
         stage.still = before, _all_but_the_journal(stage.directory)

@@ -5,6 +5,7 @@ Events may come from any thread; the runtime shows them one at a time and in ord
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ class Narrator:
         self._say = say
         self._hide = hide
         self._began = time.monotonic()
+        # Lines come from several threads; they are said in the order of their times.
+        self._saying = threading.Lock()
 
     @property
     def elapsed_s(self) -> float:
@@ -88,7 +91,8 @@ class Narrator:
 
     def say(self, text: str, *, who: str = "", mood: Mood = Mood.SAY) -> None:
         """Say a line of one's own."""
-        self._say(Line(at_s=self.elapsed_s, who=who, text=self._short(text), mood=mood))
+        with self._saying:
+            self._say(Line(at_s=self.elapsed_s, who=who, text=self._short(text), mood=mood))
 
     def show(self, view: CallView) -> Open:
         """An open call for a live view."""
