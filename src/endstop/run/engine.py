@@ -87,6 +87,7 @@ class Engine:
         self.driver: Driver | None = None
         self.shows_results = False
         self.plans: dict[str, Plan] = {}
+        self._leaving: set[str] = set()
         self.fences: dict[str, Exception] = {}
         self.lock = threading.Lock()
         self._promise_lock = threading.Lock()
@@ -338,8 +339,7 @@ class Engine:
 
     def _release(self, event: e.LateEnd) -> None:
         """An abandoned worker is gone: if its run is over and closed, nothing needs it any more."""
-        run = self.state.runs.get(event.run)
-        if run is not None and run.closing:
+        if event.run in self._leaving:
             self.forget(event.run)
 
     def _keep(self, name: str) -> None:
@@ -412,7 +412,9 @@ class Engine:
                         self.state.calls.pop(call.id, None)
                         self.plans.pop(call.id, None)
                 self._promises.pop(batch.id, None)
+            self._leaving.add(run_id)
             if not any(call.alive for batch in run.batches for call in batch.calls):
+                self._leaving.remove(run_id)
                 del self.state.runs[run_id]
                 self.fences.pop(run_id, None)
 
