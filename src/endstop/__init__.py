@@ -31,9 +31,10 @@ from endstop.errors import (
     Stopped,
 )
 from endstop.run.blocking import BlockingRun, BlockingRuntime
+from endstop.run.handles import Cancellation, Run
 from endstop.run.hooks import Block, HookCall, Rewrite
 from endstop.run.results import BatchResult, CallResult, CallView, CancelReport
-from endstop.run.runtime import Cancellation, Run, Runtime
+from endstop.run.runtime import Runtime
 from endstop.tools.context import AsyncContext, Context, current
 from endstop.tools.resources import shared
 from endstop.tools.tool import Tool, tool, tool_from_schema

@@ -179,14 +179,14 @@ class BlockingRuntime(BaseRuntime):
     # -- what the engine asks of a driver
 
     def alarm(self, due: float) -> None:
-        """See `engine.Driver`."""
+        """See `driver.Driver`."""
         self._bell.ring()
 
     def settled(self, call: CallState) -> None:
-        """See `engine.Driver`; the after-hooks are called when the batch is over."""
+        """See `driver.Driver`; the after-hooks are called when the batch is over."""
 
     def stop_hook(self, plan: Plan) -> None:
-        """See `engine.Driver`. A thread cannot be stopped; what the hook answers comes too late."""
+        """See `driver.Driver`. A thread cannot be stopped; what the hook answers comes too late."""
 
     # -- hooks
 

@@ -19,21 +19,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.decide import step
 from endstop.core.state import CallState, RunState, State
-from endstop.core.terms import EffectClass, How, Isolation, Phase
+from endstop.core.terms import How, Isolation, Phase
 from endstop.errors import JournalError, NotFound
 from endstop.run.audience import Audience
 from endstop.run.clock import Clock
+from endstop.run.driver import Driver
 from endstop.run.fence import Refused, on_a_thread
 from endstop.run.heartbeat import Heartbeat
 from endstop.run.orphans import settle_orphans
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
+from endstop.run.recording import durability, must_wait, without_transient
 from endstop.run.results import CallResult
 from endstop.store.memory import MemoryJournal
 from endstop.store.protocol import Durability, Journal, Ticket
@@ -41,30 +43,8 @@ from endstop.work.protocol import Worker
 
 log = logging.getLogger("endstop.run")
 
-_GRANT = {
-    EffectClass.READ_ONLY: Durability.BUFFERED,
-    EffectClass.IDEMPOTENT: Durability.BUFFERED,
-    EffectClass.EFFECTFUL: Durability.PROCESS,
-    EffectClass.ONCE: Durability.MACHINE,
-}
-_TRANSIENT = frozenset(e.TRANSIENT)
 Appended = tuple[list[e.Event], Ticket | None]
 Landed = Callable[[list[e.Event]], None]
-
-_WAITS = frozenset({e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded})
-
-
-class Driver(Protocol):
-    """What the engine needs of whoever drives it; called from any thread, must not block."""
-
-    def alarm(self, due: float) -> None:
-        """Something is due at this instant, earlier than what was asked for before."""
-
-    def stop_hook(self, plan: Plan) -> None:
-        """A call is settled while one of its before-hooks still runs."""
-
-    def settled(self, call: CallState) -> None:
-        """A call is settled and recorded; only told if `shows_results` is set."""
 
 
 class Engine:
@@ -200,16 +180,12 @@ class Engine:
 
     def _append(self, run_id: str, events: list[e.Event]) -> Any:
         run = self.state.runs[run_id]
-        kept = events
-        for event in events:
-            if type(event) in _TRANSIENT:
-                kept = [event for event in events if type(event) not in _TRANSIENT]
-                break
+        kept = without_transient(events)
         if not kept:
             return None
         if run.fenced:
             return Refused(self.fences[run_id])
-        needed = Durability.BUFFERED if self._keeps_objects else self._durability(kept)
+        needed = Durability.BUFFERED if self._keeps_objects else durability(kept, self.state)
         try:
             ticket = self.journal.append(run_id, run.seq, kept, needed)
         except JournalError as error:
@@ -217,15 +193,6 @@ class Engine:
             return Refused(error)
         run.seq += len(kept)
         return ticket
-
-    def _durability(self, events: Iterable[e.Event]) -> Durability:
-        most = Durability.BUFFERED
-        for event in events:
-            if isinstance(event, e.CallGranted):
-                most = max(most, _GRANT[self.state.calls[event.call].contract.effect])
-            elif type(event) in _WAITS:
-                most = max(most, Durability.PROCESS)
-        return most
 
     def _fence(self, run: RunState, error: Exception) -> None:
         """The journal took no append: another driver owns the run, or the file is unusable."""
@@ -265,7 +232,9 @@ class Engine:
         refused = type(ticket) is Refused
         for event in events:
             act = _ACT.get(type(event))
-            if act is not None and (self._must_wait(event) or (refused and act is Engine._start)):
+            if act is not None and (
+                must_wait(event, self.plans) or (refused and act is Engine._start)
+            ):
                 waiting.append((act, event))
             elif act is not None:
                 act(self, event)
@@ -284,11 +253,6 @@ class Engine:
             self.audience.show(events)
 
         ticket.then(decided)
-
-    def _must_wait(self, event: e.Event) -> bool:
-        if type(event) is e.CallGranted:
-            return _GRANT[self.plans[event.call].contract.effect] > Durability.BUFFERED
-        return type(event) in _WAITS
 
     def _unrecorded(self, events: Iterable[e.Event]) -> None:
         """What could not be recorded is not shown as an ending, but nobody is left waiting."""

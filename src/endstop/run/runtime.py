@@ -205,7 +205,7 @@ class Runtime(BaseRuntime):
     # -- what the engine asks of a driver
 
     def alarm(self, due: float) -> None:
-        """See `engine.Driver`."""
+        """See `driver.Driver`."""
         if threading.get_ident() == self._thread:
             self._arm(due)
         elif self._loop is not None and not self._loop.is_closed():
@@ -224,13 +224,13 @@ class Runtime(BaseRuntime):
         self.engine.tick()
 
     def settled(self, call: CallState) -> None:
-        """See `engine.Driver`."""
+        """See `driver.Driver`."""
         # Law 1 one-door: a call whose body never began has nothing to show.
         if call.started:
             self._on_loop(lambda: self._begin_after_hooks(call))
 
     def stop_hook(self, plan: Plan) -> None:
-        """See `engine.Driver`."""
+        """See `driver.Driver`."""
         self._on_loop(plan.hook_task.cancel)
 
     def _on_loop(self, function: Callable[[], Any]) -> None:

@@ -1,0 +1,50 @@
+"""What is recorded of the events, how durably, and which of them nobody may act on before that.
+
+Effectful calls are recorded as granted before their body begins, endings before anybody sees them
+(law 15 record-first); read-only and idempotent calls do not wait. Decides nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from endstop.core import events as e
+from endstop.core.state import State
+from endstop.core.terms import EffectClass
+from endstop.run.plans import Plan
+from endstop.store.protocol import Durability
+
+_GRANT = {
+    EffectClass.READ_ONLY: Durability.BUFFERED,
+    EffectClass.IDEMPOTENT: Durability.BUFFERED,
+    EffectClass.EFFECTFUL: Durability.PROCESS,
+    EffectClass.ONCE: Durability.MACHINE,
+}
+_TRANSIENT = frozenset(e.TRANSIENT)
+_WAITS = frozenset({e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded})
+
+
+def without_transient(events: list[e.Event]) -> list[e.Event]:
+    """The events that a journal keeps; the same list where those are all."""
+    for event in events:
+        if type(event) in _TRANSIENT:
+            return [event for event in events if type(event) not in _TRANSIENT]
+    return events
+
+
+def durability(events: Iterable[e.Event], state: State) -> Durability:
+    """What the most demanding of these events must survive."""
+    most = Durability.BUFFERED
+    for event in events:
+        if isinstance(event, e.CallGranted):
+            most = max(most, _GRANT[state.calls[event.call].contract.effect])
+        elif type(event) in _WAITS:
+            most = max(most, Durability.PROCESS)
+    return most
+
+
+def must_wait(event: e.Event, plans: Mapping[str, Plan]) -> bool:
+    """Whether nobody may act on an event before it is recorded."""
+    if type(event) is e.CallGranted:
+        return _GRANT[plans[event.call].contract.effect] > Durability.BUFFERED
+    return type(event) in _WAITS
