@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from endstop.core import events as e
 from endstop.core.recovery import Unfinished
-from endstop.core.terms import Effect, EffectClass, Reason
+from endstop.core.terms import Claim, Effect, EffectClass, Reason
 from endstop.testing.acting import World
 
 Log = list[tuple[float, e.Event]]
@@ -50,6 +50,34 @@ def check_bounds(log: Log, *, complete: bool = True) -> list[str]:
     if complete:
         wrong += [f"law 6 bounded-stop: {call} was stopped and never settled" for call in stopped]
     return wrong
+
+
+def without_rewrites(wrong: list[str], log: Log) -> list[str]:
+    """Complaints without those of a request order that was not known yet.
+
+    A call that is rewritten, by a hook or a human, may come to want what a later one had already
+    taken when nobody could know that they would conflict; then the later one keeps its place.
+    """
+    queued: dict[str, int] = {}
+    rewritten: dict[str, int] = {}
+    claims: dict[str, tuple[Claim, ...]] = {}
+    for number, (_, event) in enumerate(log):
+        if isinstance(event, e.CallQueued):
+            queued[event.call] = number
+        match event:
+            case e.CallAccepted() | e.ApprovalAsked() | e.CallQueued() if event.claims is not None:
+                if claims.setdefault(event.call, event.claims) != event.claims:
+                    rewritten[event.call] = number
+                claims[event.call] = event.claims
+            case _:
+                pass
+    excused = {
+        f"law 4 one-answer: {later} was granted before {earlier}, which it conflicts with"
+        for earlier, at in rewritten.items()
+        for later, since in queued.items()
+        if since < at
+    }
+    return [one for one in wrong if one not in excused]
 
 
 def check_honest(log: Log, world: World) -> list[str]:

@@ -75,6 +75,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._outside = 0
         self._outside_moved = threading.Condition()
         self._stopped: BaseException | None = None
+        # Also those that asyncio was told to forget: an abandoned body is unwound here, too.
+        self._tasks: list[asyncio.Task[Any]] = []
+        self.set_task_factory(self._make_task)
         self.set_exception_handler(self._note_error)
 
     # -- the clock and the order
@@ -207,7 +210,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def let_go(self) -> None:
         """Drop whatever is left and close the loop."""
-        for task in asyncio.all_tasks(self):
+        for task in self._tasks:
+            if task.done():
+                continue
             asyncio._unregister_task(task)
             coroutine = task.get_coro()
             # Unwound here rather than by the garbage collector, which nobody can foresee.
@@ -218,6 +223,13 @@ class SimLoop(asyncio.BaseEventLoop):
         self._handles.clear()
         self._timers.clear()
         self.close()
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
+    ) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
+        self._tasks.append(task)
+        return task
 
     def _note_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

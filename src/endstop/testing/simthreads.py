@@ -33,8 +33,11 @@ class SimThread:
         self.parked = False
         self._loop = loop
         self._function = function
-        self._go = threading.Semaphore(0)
-        self._back = threading.Semaphore(0)
+        # Locks used as signals: taken by who waits, released by who lets it go on.
+        self._go = threading.Lock()
+        self._back = threading.Lock()
+        self._go.acquire()
+        self._back.acquire()
         self._gone = False
         self._woken = False
         self._parks = 0
@@ -133,10 +136,10 @@ class SimPool(DaemonThreads):
         self._left = limit
         self._waiting: deque[Callable[[], None]] = deque()
 
-    def submit(self, function: Callable[[], None]) -> bool:
+    def submit(self, function: Callable[[], None], *, queue: bool = False) -> bool:
         """See `DaemonThreads.submit`."""
         self._check_open()
-        if not self._left:
+        if not self._left and not queue:
             return False
         self.queue(function)
         return True

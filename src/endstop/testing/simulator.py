@@ -10,117 +10,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from endstop.config import Config
 from endstop.core import events as e
-from endstop.core.terms import Isolation, Limits, Mode, ToolCall
+from endstop.core.inputs import Claimed, Input
+from endstop.core.terms import Isolation, Mode
 from endstop.errors import EndstopError, NotFound
 from endstop.run.audience import Audience
 from endstop.run.blocking import HOOK_THREADS, BlockingCancellation, BlockingRuntime
-from endstop.run.results import BatchResult, CancelReport
+from endstop.run.results import CancelReport
 from endstop.run.runtime import Runtime
 from endstop.store.memory import MemoryJournal
 from endstop.store.protocol import Journal
 from endstop.testing.acting import World
 from endstop.testing.laws import at_rest, check_state, check_story
-from endstop.testing.promises import Log, check_bounds, check_honest, check_shown
-from endstop.testing.simjournal import Crashed, OutsideJournal, SimJournal, Trouble
+from endstop.testing.promises import check_bounds, check_honest, check_shown, without_rewrites
+from endstop.testing.simjournal import Crashed, OutsideJournal, SimJournal
 from endstop.testing.simloop import SimLoop
 from endstop.testing.simthreads import SimBell, SimPool, SimThreads, current_thread
+from endstop.testing.simulated import (
+    Asking,
+    Driver,
+    Interrupt,
+    Settings,
+    Simulated,
+    check_answers,
+)
 from endstop.testing.simworker import Fate, SimWorker
 from endstop.tools.tool import Tool
 from endstop.work.coroutine import CoroutineWorker
 from endstop.work.protocol import Job
 
-Driver = Literal["async", "blocking"]
-
 LATE_S = 1_000.0
 """Virtual seconds in which abandoned workers may still end, after everything was answered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupt:
-    """A stop at one point of a simulation: after the `after_event`-th event or before the
-    `at_step`-th step of the loop, both counted from 1.
-
-    `target` is a run, a batch or a call; "task" cancels the tasks that wait for the runs (async
-    driver only).
-    """
-
-    target: str
-    mode: Mode = Mode.INTERRUPT
-    after_event: int | None = None
-    at_step: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How a simulation is run; the same settings give the same trace.
-
-    `shuffle` draws the order of what is ready from `seed`; without it, it is first in, first out.
-    `commit_s`: the longest commit of the journal, drawn anew for each; None for an immediate one.
-    `closes_s`: the runtime is closed at this instant, whatever runs.
-    """
-
-    seed: int = 0
-    driver: Driver = "async"
-    shuffle: bool = False
-    commit_s: float | None = None
-    trouble: Trouble | None = None
-    interrupt: Interrupt | None = None
-    closes_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """One run: its batches of calls, one after the other, each with its terms."""
-
-    run: str
-    batches: Sequence[tuple[Sequence[ToolCall], dict[str, Any]]]
-    begins_s: float = 0.0
-    limits: Limits | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class Simulated:
-    """What a simulation came to. `wrong` lists every broken law; `check()` raises if there is one.
-
-    `trace` is what observers saw, with instants; `log` what was recorded.
-    """
-
-    settings: Settings
-    trace: Log = field(default_factory=list)
-    log: Log = field(default_factory=list)
-    committed: list[e.Event] = field(default_factory=list)
-    results: dict[str, list[BatchResult]] = field(default_factory=dict)
-    cancels: list[CancelReport] = field(default_factory=list)
-    errors: list[BaseException] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    steps: int = 0
-    appends: int = 0
-    crashed: bool = False
-
-    @property
-    def events(self) -> list[e.Event]:
-        """The events that observers saw, without instants."""
-        return [event for _, event in self.trace]
-
-    def ending(self, call: str) -> e.CallSettled:
-        """The ending of a call. Raises KeyError where there is none."""
-        for event in self.events:
-            if isinstance(event, e.CallSettled) and event.call == call:
-                return event
-        raise KeyError(call)
-
-    def check(self) -> Simulated:
-        """Raise AssertionError, naming laws and settings, if a law was broken."""
-        if self.wrong:
-            lines = "\n  ".join(dict.fromkeys(self.wrong))
-            raise AssertionError(f"{self.settings}\n  {lines}")
-        return self
 
 
 Answer = Callable[["Sim", e.ApprovalAsked], None]
@@ -139,6 +63,7 @@ class Sim:
         fate: Callable[[Job], Fate] | None = None,
         answer: Answer | None = None,
         journal: Callable[[], Journal] | None = None,
+        bodies_report: bool = False,
     ) -> None:
         self.settings = settings
         self.loop = SimLoop(settings.seed, shuffle=settings.shuffle)
@@ -152,6 +77,7 @@ class Sim:
         self._before = before
         self._fate = fate
         self._answer = answer
+        self._bodies_report = bodies_report
         self._waiters: list[asyncio.Future[Any]] = []
         self._callers: dict[str, asyncio.Future[Any]] = {}
         self._closing = False
@@ -251,14 +177,22 @@ class Sim:
         engine = self.runtime.engine
         engine.aside = self.loop.call_soon_threadsafe
         self.runtime._hook_threads = SimPool(self.threads, HOOK_THREADS)
-        coroutines = CoroutineWorker(engine.tell, self.loop)
+        tell = engine.tell if self._bodies_report else self._tell
+        coroutines = CoroutineWorker(tell, self.loop)
         # Every start takes the same number of steps, whichever driver asks for it.
         coroutines.on_loop(0)
         engine.workers[Isolation.COROUTINE] = coroutines
         for kind in (Isolation.THREAD, Isolation.PROCESS):
-            engine.workers[kind] = SimWorker(kind, engine.tell, self.threads, self._fate)
+            engine.workers[kind] = SimWorker(kind, tell, self.threads, self._fate)
 
         self._opened = True
+
+    def _tell(self, said: Input) -> bool:
+        """What the workers tell; a body that may begin does so in the same step."""
+        taken = self.runtime.engine.tell(said)
+        if taken and isinstance(said, Claimed):
+            self.world.begins(said.call)
+        return taken
 
     async def _close(self) -> None:
         if self._closing:
@@ -381,37 +315,19 @@ class Sim:
         told, log = self.told, self.journal.log
         told.log = log
         state = self.runtime.engine.state
-        if self.settings.trouble is None:
-            told.wrong += check_story([event for _, event in log])
+        whole = self.settings.trouble is None
+        story = check_story([event for _, event in log], complete=whole)
+        told.wrong += without_rewrites(story, log)
+        if whole:
             told.wrong += check_shown(told.events, log)
-        else:
-            told.wrong += check_story([event for _, event in log], complete=False)
-        told.wrong += check_bounds(log, complete=self.settings.trouble is None)
+        told.wrong += check_bounds(log, complete=whole)
         told.wrong += check_honest(log, self.world)
         told.wrong += self._check_state()
-        told.wrong += _check_answers(told)
+        told.wrong += check_answers(told)
         told.wrong += [f"law 19 any-payload: {error!r} escaped" for error in self.loop.errors]
         if not at_rest(state):
             left = sorted(c.id for c in state.calls.values() if c.alive or c.settled is None)
             told.wrong.append(f"law 9 on-the-books: {left} never came to rest")
-
-
-def _check_answers(told: Simulated) -> list[str]:
-    """Law 4: every batch is answered whole, in request order, with what is recorded."""
-    endings = {ev.call: ev for _, ev in told.log if isinstance(ev, e.CallSettled)}
-    sizes = {ev.batch: ev.size for _, ev in told.log if isinstance(ev, e.BatchOpened)}
-    wrong = []
-    for batches in told.results.values():
-        for batch in batches:
-            ids = [result.call_id for result in batch]
-            if ids != [f"{batch.batch_id}.{n}" for n in range(sizes[batch.batch_id])]:
-                wrong.append(f"law 4 one-answer: {batch.batch_id} was answered with {ids}")
-            wrong += [
-                f"law 4 one-answer: {result.call_id} was answered with what is not recorded"
-                for result in batch
-                if result._settled != endings.get(result.call_id)
-            ]
-    return wrong
 
 
 __all__ = ["Asking", "Driver", "Interrupt", "Settings", "Sim", "Simulated"]
