@@ -30,7 +30,8 @@ class Audience:
         self._listeners: tuple[Callable[[Heartbeat], None], ...] = ()
         self._beats = Heartbeats(heartbeat_s)
         self._line: deque[_Page] = deque()
-        self._pages: dict[int, _Page] = {}
+        # What was decided while somebody watched and is not shown yet.
+        self.pages: dict[int, _Page] = {}
         self._showing = threading.Lock()
         self.present = False
 
@@ -48,6 +49,9 @@ class Audience:
         self, listener: Callable[[Heartbeat], None], calls: Iterable[CallState], now: float
     ) -> None:
         """Show heartbeats to `listener` from now on, also of `calls` that run already."""
+        if not self._listeners:
+            # What was due while nobody listened is not made up for.
+            self._beats.forget()
         self._listeners = (*self._listeners, listener)
         self.present = True
         self._beats.begin(calls, now)
@@ -66,7 +70,7 @@ class Audience:
 
     def _stand(self, notices: Notices) -> None:
         # The page keeps the object alive, so nothing else has its id meanwhile.
-        page = self._pages[id(notices)] = _Page(notices)
+        page = self.pages[id(notices)] = _Page(notices)
         self._line.append(page)
 
     def next_beat(self) -> float | None:
@@ -90,7 +94,7 @@ class Audience:
         so an observer is never entered twice at once and nobody waits for a slow one but its own
         thread.
         """
-        page = self._pages.pop(id(notices), None)
+        page = self.pages.pop(id(notices), None)
         if page is None:
             return
         if not recorded:

@@ -20,12 +20,13 @@ _ENDINGS = frozenset({CallSettled, LateEnd, RunEnded})
 class _Log:
     """The events of one run."""
 
-    __slots__ = ("alive", "driven", "ended", "events", "settled", "stamps")
+    __slots__ = ("alive", "driven", "ended", "events", "settled", "times", "upto")
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        # (number of events once the append was in, wall time): one entry per append.
-        self.stamps: list[tuple[int, float]] = []
+        # For every append, the number of events once it was in, and its wall time.
+        self.upto: list[int] = []
+        self.times: list[float] = []
         self.settled: set[str] = set()
         # Abandoned workers, which will still write their late end (law 9 on-the-books).
         self.alive = 0
@@ -58,19 +59,23 @@ class MemoryJournal:
         `events` is the second one of its call or run (law 3 one-ending).
         """
         with self._lock:
-            log = self._logs.get(run)
-            if log is None:
-                log = _Log()
+            log = self._logs.get(run) or _Log()
             kept = log.events
             if len(kept) != expected_seq:
                 raise StaleWriter(
                     f"run {run!r} stands at {len(kept)} events, the append expected "
                     f"{expected_seq}: another driver wrote to it first"
                 )
-            ends = not _ENDINGS.isdisjoint(map(type, events)) and _note_endings(run, log, events)
-            self._logs[run] = log
+            ends = False
+            for event in events:
+                if type(event) in _ENDINGS:
+                    ends = _note_endings(run, log, events)
+                    break
+            if not kept:
+                self._logs[run] = log
             kept.extend(events)
-            log.stamps.append((len(kept), time()))
+            log.upto.append(len(kept))
+            log.times.append(time())
             if ends:
                 self._ended[run] = None
                 if len(self._ended) > self._ended_max:
@@ -84,7 +89,7 @@ class MemoryJournal:
         with self._lock:
             log = self._logs.get(run)
             events = log.events[after_seq:] if log else []
-            stamps = list(log.stamps) if log else []
+            stamps = list(zip(log.upto, log.times, strict=True)) if log else []
         return _recorded(run, after_seq, events, stamps)
 
     def runs(self) -> list[str]:
@@ -122,19 +127,18 @@ def _note_endings(run: str, log: _Log, events: Sequence[Event]) -> bool:
     before = log.alive, log.ended
     added: list[str] = []
     for event in events:
-        if type(event) not in _ENDINGS:
-            continue
-        if isinstance(event, CallSettled):
+        kind = type(event)
+        if kind is CallSettled:
             if event.call in settled:
                 break
             settled.add(event.call)
             added.append(event.call)
             log.alive += event.alive
-        elif isinstance(event, RunEnded):
+        elif kind is RunEnded:
             if log.ended:
                 break
             log.ended = True
-        else:
+        elif kind is LateEnd:
             log.alive -= 1
     else:
         return log.ended and log.alive <= 0
