@@ -122,3 +122,31 @@ def test_ctrl_c_works_while_nobody_reads_what_is_shown(tmp_path: Path) -> None:
     code, out, _ = finish(program)
     assert code == 130
     assert len(json.loads(out)) == 601
+
+
+def test_a_reader_that_goes_away_changes_nothing(tmp_path: Path) -> None:
+    asked = reply(tmp_path / "reply.json", *[("get_weather", {"city": "Graz"})] * 20)
+    program = start("exec", asked, "--tools", TOOLS)
+    assert program.stderr is not None
+    program.stderr.readline()
+    program.stderr.close()
+    program.stderr = None
+    code, out, _ = finish(program)
+    assert code == 0
+    assert len(json.loads(out)) == 20
+
+
+def test_impatient_presses_do_not_tear_the_answer(tmp_path: Path) -> None:
+    """What is pressed while the answer is written waits for it; a third press does not."""
+    wide = ("get_weather", {"city": "x" * 100_000})
+    asked = reply(tmp_path / "reply.json", *[wide] * 10)
+    program = start("exec", asked, "--tools", TOOLS)
+    assert program.stderr is not None
+    while "10 succeeded" not in program.stderr.readline():
+        continue
+    # Its answer does not fit into the pipe that nobody has begun to read.
+    program.send_signal(signal.SIGINT)
+    program.send_signal(signal.SIGINT)
+    code, out, _ = finish(program)
+    assert code == 0
+    assert len(json.loads(out)) == 10

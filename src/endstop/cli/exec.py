@@ -77,11 +77,13 @@ class Signals:
     """Turns SIGINT and SIGTERM into stops while it is entered; a second one kills.
 
     The handler only starts a thread: it may interrupt the main thread anywhere, also where that
-    holds a lock which a cancel needs.
+    holds a lock which a cancel needs. Once all is over, the impatient second press must not tear
+    the answer that is being written; the third ends the program.
     """
 
     def __init__(self, stop: Callable[[Reason, Mode], object], inbox: Inbox) -> None:
         self.first: int | None = None
+        self.over = False
         self._times = 0
         self._stop = stop
         self._inbox = inbox
@@ -98,6 +100,10 @@ class Signals:
 
     def _pressed(self, number: int, frame: FrameType | None) -> None:
         self._times += 1
+        if self.over:
+            if self._times > 2:
+                raise KeyboardInterrupt
+            return
         if self.first is None:
             self.first = number
         mode = Mode.INTERRUPT if self._times == 1 else Mode.KILL
@@ -150,17 +156,21 @@ class Session:
         self.began = time.monotonic()
         runtime.observe(self.inbox.put)
 
-    def execute(self, view: View, desk: Desk | None) -> Outcome:
+    def signals(self) -> Signals:
+        """What turns signals into stops of this run."""
+        return Signals(self._stop, self.inbox)
+
+    def execute(self, signals: Signals, view: View, desk: Desk | None) -> Outcome:
         """Run all calls to their end, whatever comes in between."""
-        with Signals(self._stop, self.inbox) as signals:
-            threading.Thread(target=self._drive, name="endstop-driver", daemon=True).start()
-            view.start()
-            try:
-                over = self._watch(view, desk)
-            finally:
-                if desk is not None:
-                    desk.close()
-                view.close()
+        threading.Thread(target=self._drive, name="endstop-driver", daemon=True).start()
+        view.start()
+        try:
+            over = self._watch(view, desk)
+        finally:
+            signals.over = True
+            if desk is not None:
+                desk.close()
+            view.close()
         return Outcome(results=over.results, error=over.error, signal=signals.first)
 
     def _drive(self) -> None:
@@ -187,13 +197,13 @@ class Session:
     def _watch(self, view: View, desk: Desk | None) -> Over:
         due = 0.0
         while True:
+            if time.monotonic() >= due:
+                self.board.look(self.runtime.calls())
+                view.refresh(time.monotonic())
+                due = time.monotonic() + view.refresh_s
             try:
                 message = self.inbox.get(timeout=max(0.0, due - time.monotonic()))
             except queue.Empty:
-                now = time.monotonic()
-                self.board.look(self.runtime.calls())
-                view.refresh(now)
-                due = time.monotonic() + view.refresh_s
                 continue
             match message:
                 case Over():

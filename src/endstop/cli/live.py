@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from endstop.cli import look
 from endstop.cli.board import Board, Row
+from endstop.cli.output import complain, line
 from endstop.core.terms import Outcome, Phase
 
 if TYPE_CHECKING:
@@ -73,9 +74,8 @@ class Lines:
 
     refresh_s = LASTING_S
 
-    def __init__(self, board: Board, out: Console, began: float, heartbeat_s: float | None) -> None:
+    def __init__(self, board: Board, began: float, heartbeat_s: float | None) -> None:
         self._board = board
-        self._out = out
         self._began = began
         self._heartbeat_s = heartbeat_s
 
@@ -114,12 +114,12 @@ class Lines:
         ran = look.seconds(row.ran_s) if row.settled is not None and row.ran_s else ""
         spent = look.amounts(row.spent) if row.settled is not None else ""
         rest = ", ".join(part for part in (ran, spent, look.words(detail, 160)) if part)
-        line = f"{now - self._began:9.2f} s  #{row.number} {look.words(row.tool, 32)}: {state}"
-        self._out.print(f"{line} ({rest})" if rest else line, soft_wrap=True)
+        told = f"{now - self._began:9.2f} s  #{row.number} {look.words(row.tool, 32)}: {state}"
+        line(f"{told} ({rest})" if rest else told)
 
     def say(self, text: str) -> None:
         """One line of the program itself."""
-        self._out.print(f"endstop: {text}", soft_wrap=True)
+        complain(text)
 
     def close(self) -> None:
         """Nothing: what was said stays."""
@@ -212,26 +212,26 @@ class Table:
         sign, style = self._sign(row, now)
         number, call, money = widths
         took = row.ran_s if row.ran_s or row.settled is not None else now - row.since
-        line = Text(no_wrap=True, overflow="ellipsis")
-        line.append(f"{sign} ", style=style)
-        line.append(f"{row.number:>{number}} ", style="dim")
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append(f"{sign} ", style=style)
+        text.append(f"{row.number:>{number}} ", style="dim")
         shown = set_cell_size(_call_words(row), call)
-        line.append(shown[: len(row.tool)], style="bold")
-        line.append(f"{shown[len(row.tool) :]}  ", style="dim")
-        line.append(f"{row.state:<{_STATE}} ", style=style)
-        line.append(f"{look.seconds(took) if took else '':>{_TIME}}", style="dim")
+        text.append(shown[: len(row.tool)], style="bold")
+        text.append(f"{shown[len(row.tool) :]}  ", style="dim")
+        text.append(f"{row.state:<{_STATE}} ", style=style)
+        text.append(f"{look.seconds(took) if took else '':>{_TIME}}", style="dim")
         if money:
-            line.append(f"  {_money_words(row):>{money}}", style="yellow")
-        line.append("  ")
+            text.append(f"  {_money_words(row):>{money}}", style="yellow")
+        text.append("  ")
         if row.settled is None and row.fraction is not None:
             full = round(row.fraction * _BAR)
-            line.append("━" * full, style="cyan")
-            line.append("━" * (_BAR - full), style="dim")
-            line.append(f" {row.fraction:.0%} ", style="cyan")
+            text.append("━" * full, style="cyan")
+            text.append("━" * (_BAR - full), style="dim")
+            text.append(f" {row.fraction:.0%} ", style="cyan")
         failed = row.settled is not None and row.settled.outcome is not Outcome.SUCCEEDED
-        line.append(look.words(row.detail, 200), style="" if failed else "dim")
-        line.truncate(self._out.width - 1, overflow="ellipsis")
-        return line
+        text.append(look.words(row.detail, 200), style="" if failed else "dim")
+        text.truncate(self._out.width - 1, overflow="ellipsis")
+        return text
 
     def _sign(self, row: Row, now: float) -> tuple[str, str]:
         if row.settled is not None:

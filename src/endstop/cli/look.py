@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from endstop.cli.output import nobody_reads
 from endstop.core.events import CallSettled
 from endstop.core.payload import dumps
 from endstop.core.terms import Effect, Flag, Money, Outcome, StoppedBy
@@ -46,14 +47,21 @@ _RAW_IN_JSON = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def console(*, stderr: bool) -> Console:
-    """A console that never guesses markup, emoji or links out of foreign text."""
+    """A console that never guesses markup, emoji or links out of foreign text.
+
+    A reader that goes away silences it. The base class would end the program, in the middle of a
+    run (law 18 audience-free).
+    """
     from rich.console import Console
 
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            nobody_reads(2 if stderr else 1)
+
     stream = sys.stderr if stderr else sys.stdout
+    # What is piped has no width: a log that wraps at 80 columns is hard to read and to search.
     wide = None if stream.isatty() else 160
-    return Console(
-        file=stream, markup=False, emoji=False, highlight=False, soft_wrap=not stderr, width=wide
-    )
+    return Quiet(file=stream, markup=False, emoji=False, highlight=False, width=wide)
 
 
 def words(text: str, limit: int = 80) -> str:

@@ -51,12 +51,24 @@ class Answer:
                 return
 
 
+def line(text: str) -> None:
+    """One line on standard error, whoever still reads it (law 18 audience-free)."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        nobody_reads(2)
+
+
 def complain(message: str) -> None:
     """One line on standard error, in the one style of errors."""
-    try:
-        print(f"endstop: {message}", file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        return
+    line(f"endstop: {message}")
+
+
+def nobody_reads(descriptor: int) -> None:
+    """From now on this stream leads nowhere: a reader that has gone changes nothing else."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 class _Complaints(logging.Handler):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from endstop.adapters.reply import Reply, read_reply
 from endstop.cli import look
 from endstop.cli.ask import Desk
-from endstop.cli.exec import Key, Outcome, Session, Terms, describe_failure
+from endstop.cli.exec import EXIT_CTRL_C, Key, Outcome, Session, Terms, describe_failure
 from endstop.cli.keys import open_terminal
 from endstop.cli.live import Lines, Silent, Table, View
 from endstop.cli.loading import Offered, load_tools, unique
@@ -57,10 +57,14 @@ class Wanted:
 def run(wanted: Wanted) -> int:
     """Run it all; returns the exit code. Raises `EndstopError` before anything was started."""
     hear_warnings()
-    reply = _read(wanted.reply, wanted.format)
     with ExitStack() as stack:
         answer = stack.enter_context(Answer())
-        tools = _tools(wanted)
+        try:
+            reply = _read(wanted.reply, wanted.format)
+            tools = _tools(wanted)
+        except KeyboardInterrupt:
+            complain("stopped by Ctrl-C before any call was started")
+            return EXIT_CTRL_C
         config = Config.load()
         terminal = None if wanted.as_json or not _watched() else open_terminal()
         if terminal is not None:
@@ -85,8 +89,9 @@ def run(wanted: Wanted) -> int:
         view = _view(wanted, session, desk)
         if not wanted.as_json:
             _introduce(reply, session)
-        outcome = session.execute(view, desk)
-        _print(answer, wanted, session, outcome)
+        with session.signals() as signals:
+            outcome = session.execute(signals, view, desk)
+            _print(answer, wanted, session, outcome)
         return outcome.exit_code
 
 
@@ -173,14 +178,14 @@ def _tell_recovered(journal: Journal, left: dict[str, int]) -> None:
 def _view(wanted: Wanted, session: Session, desk: Desk | None) -> View:
     if wanted.as_json:
         return Silent()
-    out = look.console(stderr=True)
     if _watched():
+        out = look.console(stderr=True)
 
         def question() -> RenderableType | None:
             return desk.drawing() if desk is not None else None
 
         return Table(session.board, out, session.began, question)
-    return Lines(session.board, out, session.began, session.runtime.config.heartbeat_s)
+    return Lines(session.board, session.began, session.runtime.config.heartbeat_s)
 
 
 def _introduce(reply: Reply, session: Session) -> None:
