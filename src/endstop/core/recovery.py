@@ -1,8 +1,9 @@
 """Recovery: what a journal says of a run whose driver is gone (law 16 survives-restart).
 
-Pure: from the recorded events of a run to the events that make it honest again. Nothing is run and
-nothing is guessed. A call that may have begun is *lost*; what had not begun stays as it is, so that
-it can be resumed, and is never stored as a failure (law 15 record-first).
+Pure: from the recorded events of a run to the events that make it honest again. Nothing is run
+again (law 10 no-blind-retry) and nothing is guessed. A call that may have begun is *lost*; what had
+not begun stays as it is, so that it can be resumed, and is never stored as a failure (law 15
+record-first).
 
 When may a body have begun? An effectful or `once` call is recorded as granted before its body
 begins, so without that record it did not begin. A read-only or idempotent call does not wait for
