@@ -182,6 +182,8 @@ class Session:
                 timeout_s=terms.timeout_s,
                 deadline_s=terms.deadline_s,
             )
+            # There is no second reply: the run ends with its batch, and not when all is printed.
+            self.run.close()
         except Exception as error:  # noqa: BLE001 - told by the main thread, which waits for it
             self.inbox.put(Over(None, error))
         else:
@@ -260,7 +262,6 @@ class Session:
     def close(self) -> None:
         """Let go of everything; waits, bounded, until the worker processes are gone."""
         worker = self.runtime.engine.workers.get(Isolation.PROCESS)
-        self.run.close()
         self.runtime.close()
         if isinstance(worker, ProcessWorker):
             worker.join(self.runtime.config.timeouts.kill_s + 1.0)
