@@ -10,7 +10,7 @@ from typing import Any
 
 from endstop import AsyncContext, Context, Outcome, Reason, tool
 from endstop.core import events as e
-from tests.driving import OK, Street, call, endings, quick
+from tests.driving import OK, Street, call, endings, quick, until
 
 
 def test_law_10_no_blind_retry_whatever_the_end_a_body_runs_once(
@@ -145,7 +145,8 @@ def test_law_17_children_settle_in_one_grace_and_keep_what_is_finished(
     took = time.monotonic() - began
     # All levels were asked in the same instant: one grace, not one for each level.
     assert took < 2 * grace_s, f"{took:.2f} s for {depth} levels"
-    assert sorted(answers) == list(range(1, depth + 1))
+    # The wedged leaf kept its parents, too: they were let go with it and come to their words late.
+    until(lambda: len(answers) == depth)
     for leaf_result, below in answers.values():
         assert leaf_result.value == "finished"
         assert below.outcome is Outcome.CANCELLED or below.flags

@@ -73,9 +73,12 @@ class Audience:
         page = self.pages[id(notices)] = _Page(notices)
         self._line.append(page)
 
-    def next_beat(self) -> float | None:
-        """The earliest instant at which a heartbeat is due."""
-        return self._beats.next_due()
+    def or_a_beat(self, due: float | None) -> float | None:
+        """The next instant to look at: `due`, or that of a heartbeat before it."""
+        beat = self._beats.next_due() if self._listeners else None
+        if due is None or beat is None:
+            return beat if due is None else due
+        return min(due, beat)
 
     def take_beats(self, state: State, now: float) -> Sequence[Heartbeat]:
         """The heartbeats that are due, with their place in line; under the engine's lock."""

@@ -32,6 +32,7 @@ from endstop.run.clock import Clock
 from endstop.run.engine import Engine
 from endstop.run.heartbeat import Heartbeat
 from endstop.run.hooks import After, Before, Hooks, Observer, check_hooks
+from endstop.run.parking import Parking
 from endstop.run.plans import Plan, Planner, digest
 from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult, CallView
@@ -98,9 +99,9 @@ class BaseRuntime:
             self.engine.audience.add(observer)
         self._carry = tuple(carry)
         self._closed = False
-        self.engine.workers[Isolation.THREAD] = ThreadWorker(
-            self.engine.tell, slots.thread or THREADS_MAX
-        )
+        threads = ThreadWorker(self.engine.tell, slots.thread or THREADS_MAX)
+        self.engine.workers[Isolation.THREAD] = threads
+        self._parking = Parking(self.engine, threads)
 
     # -- tools
 

@@ -117,7 +117,10 @@ class BlockingRuntime(BaseRuntime):
             batch, unprepared = self._submit(run.id, calls, terms)
             for call_id, plan in unprepared:
                 self._begin_preparing(call_id, run.id, plan)
+            parked = self._parking.begin()
             self._until(self.engine.promise(batch), None)
+            if parked is not None:
+                self._go_on(parked)
             result = self._results(batch)
             run.batches.append(result)
             self._show(batch)
@@ -127,6 +130,13 @@ class BlockingRuntime(BaseRuntime):
             # Every call has its answer in `run.batches` before the caller is interrupted.
             raise KeyboardInterrupt
         return result
+
+    def _go_on(self, parked: str) -> None:
+        """Let a body that waited for its own batch go on, once it has a slot again."""
+        promise = self._parking.end(parked)
+        if promise is not None:
+            self._until(promise, None)
+            self._parking.resumed(parked)
 
     def _until(self, promise: Promise, timeout_s: float | None) -> bool:
         """Wait until something is over, letting happen what is due; false when out of time."""

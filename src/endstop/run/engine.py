@@ -25,8 +25,8 @@ from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.decide import step
 from endstop.core.state import CallState, RunState, State
-from endstop.core.terms import How, Isolation, Phase
-from endstop.errors import JournalError, NotFound
+from endstop.core.terms import How, Isolation
+from endstop.errors import JournalError
 from endstop.run.audience import Audience
 from endstop.run.clock import Clock
 from endstop.run.driver import Driver
@@ -35,7 +35,8 @@ from endstop.run.heartbeat import Heartbeat
 from endstop.run.orphans import settle_orphans
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
-from endstop.run.recording import durability, must_wait, without_transient
+from endstop.run.reading import calls_of, is_over
+from endstop.run.recording import TRANSIENT, by_run, durability, ended_by, must_wait
 from endstop.run.results import CallResult
 from endstop.store.memory import MemoryJournal
 from endstop.store.protocol import Durability, Journal, Ticket
@@ -43,6 +44,7 @@ from endstop.work.protocol import Worker
 
 log = logging.getLogger("endstop.run")
 
+_BUFFERED = Durability.BUFFERED
 Appended = tuple[list[e.Event], Ticket | None]
 Landed = Callable[[list[e.Event]], None]
 
@@ -68,10 +70,13 @@ class Engine:
         self.shows_results = False
         self.plans: dict[str, Plan] = {}
         self._leaving: set[str] = set()
+        self._unparking: set[str] = set()
         self.fences: dict[str, Exception] = {}
         self.lock = threading.Lock()
         self._promise_lock = threading.Lock()
         self._promises: dict[str, Promise] = {}
+        # What is over, but not yet as durably recorded as it must be before anybody is told.
+        self._recording: set[str] = set()
         self._alarm: float | None = None
         # Runs a function outside of the step that is under way; the simulator has its own way.
         self.aside: Callable[[Callable[[], object]], object] = on_a_thread
@@ -91,9 +96,7 @@ class Engine:
                 return False
             if landed is not None:
                 landed(events)
-            recorded = self._record(events)
-            if self.audience.present:
-                self.audience.expect((group for group, _ in recorded), now)
+            recorded = self._record(events, now)
             due = self._next_alarm()
         self._after(recorded, due)
         return type(recorded[0][1]) is not Refused or not self._turned_away(said)
@@ -131,9 +134,7 @@ class Engine:
             self._alarm = None
             now = self.clock()
             events = step(self.state, i.Tick(), now)
-            recorded = self._record(events) if events else []
-            if self.audience.present:
-                self.audience.expect((group for group, _ in recorded), now)
+            recorded = self._record(events, now) if events else []
             beats = self.audience.take_beats(self.state, now)
             due = self._next_alarm()
         self._after(recorded, due)
@@ -150,14 +151,16 @@ class Engine:
             return self._alarm
 
     def _earliest(self) -> float | None:
-        due, beat = self.state.timers.next_due(), self.audience.next_beat()
-        if due is None or beat is None:
-            return beat if due is None else due
-        return min(due, beat)
+        return self.audience.or_a_beat(self.state.timers.next_due())
 
     def _next_alarm(self) -> float | None:
-        """The next due instant, if it is earlier than what the driver was told already."""
-        due = self._earliest()
+        """The next instant to look at, if it is earlier than what the driver was told already.
+
+        Maybe nothing is due then any more: a tick too many costs less than a search every time.
+        """
+        due = self.state.timers.earliest
+        if self.audience.present:
+            due = self.audience.or_a_beat(due)
         if due is None or (self._alarm is not None and self._alarm <= due):
             return None
         self._alarm = due
@@ -165,33 +168,36 @@ class Engine:
 
     # -- recording
 
-    def _record(self, events: list[e.Event]) -> list[Appended]:
-        """Append events to their runs."""
+    def _record(self, events: list[e.Event], now: float) -> list[Appended]:
+        """Append events to their runs, and give them their place before the audience."""
         run_id = events[0].run
         for event in events:
-            if event.run != run_id:
+            if event.run != run_id or type(event) in TRANSIENT:
+                recorded = [
+                    (group, self._append(run_id, kept) if kept else None)
+                    for run_id, group, kept in by_run(events)
+                ]
                 break
         else:
-            return [(events, self._append(run_id, events))]
-        groups: dict[str, list[e.Event]] = {}
-        for event in events:
-            groups.setdefault(event.run, []).append(event)
-        return [(group, self._append(run, group)) for run, group in groups.items()]
+            # The everyday case: all of one run, and all to be kept.
+            recorded = [(events, self._append(run_id, events))]
+        if self.audience.present:
+            self.audience.expect((group for group, _ in recorded), now)
+        return recorded
 
-    def _append(self, run_id: str, events: list[e.Event]) -> Any:
+    def _append(self, run_id: str, kept: list[e.Event]) -> Any:
         run = self.state.runs[run_id]
-        kept = without_transient(events)
-        if not kept:
-            return None
         if run.fenced:
             return Refused(self.fences[run_id])
-        needed = Durability.BUFFERED if self._keeps_objects else durability(kept, self.state)
+        needed = _BUFFERED if self._keeps_objects else durability(kept, self.state)
         try:
             ticket = self.journal.append(run_id, run.seq, kept, needed)
         except JournalError as error:
             self._fence(run, error)
             return Refused(error)
         run.seq += len(kept)
+        if ticket is not None:
+            self._recording.update(ended_by(kept))
         return ticket
 
     def _fence(self, run: RunState, error: Exception) -> None:
@@ -223,7 +229,8 @@ class Engine:
                     act = _ACT.get(type(event))
                     if act is not None:
                         act(self, event)
-                self.audience.show(events)
+                if self.audience.pages:
+                    self.audience.show(events)
             else:
                 self._act_once_recorded(events, ticket)
 
@@ -240,11 +247,12 @@ class Engine:
                 act(self, event)
 
         def decided(error: Exception | None) -> None:
+            with self.lock:
+                self._recording.difference_update(ended_by(events))
+                run = self.state.runs.get(events[0].run)
+                if error is not None and run is not None:
+                    self._fence(run, error)
             if error is not None:
-                with self.lock:
-                    run = self.state.runs.get(events[0].run)
-                    if run is not None:
-                        self._fence(run, error)
                 self.audience.show(events, recorded=False)
                 self._unrecorded(events)
                 return
@@ -291,9 +299,16 @@ class Engine:
                 self.driver.settled(self.state.calls[event.call])
         if event.call in self._promises:
             self._keep(event.call)
+        if event.call in self._unparking:
+            self.go_on(event.call)
 
     def _unpark(self, event: e.CallUnparked) -> None:
-        self._keep(f"{event.call}#unparked")
+        self.go_on(event.call)
+
+    def go_on(self, call: str) -> None:
+        """Let a parked body go on: it has a slot again, or is settled and needs none."""
+        self._unparking.discard(call)
+        self._keep(f"{call}#unparked")
 
     def _close_batch(self, event: e.BatchClosed) -> None:
         self._keep(event.batch)
@@ -319,8 +334,9 @@ class Engine:
         Raises NotFound for an id that nothing here has.
         """
         with self.lock:
-            # What is over but not recorded yet still has its promise (law 15 record-first).
-            if target not in self._promises and self._is_over(target):
+            # What is over but not recorded yet is still a promise (law 15 record-first).
+            pending = target in self._promises or target in self._recording
+            if not pending and is_over(self.state, target):
                 over = Promise(self._promise_lock)
                 over.keep()
                 return over
@@ -329,34 +345,13 @@ class Engine:
     def unparked(self, call: str) -> Promise:
         """A promise that a parked body may go on; ask for it before telling `ParkEnded`."""
         with self.lock:
-            name = f"{call}#unparked"
-            return self._promises.setdefault(name, Promise(self._promise_lock))
-
-    def _is_over(self, target: str) -> bool:
-        run = self.state.runs.get(target)
-        if run is not None:
-            return run.ended
-        call = self.state.calls.get(target)
-        if call is not None:
-            return call.phase is Phase.SETTLED
-        batch = self.state.batch(target)
-        if batch is None:
-            raise NotFound(f"nothing here has the id {target!r}")
-        return batch.closed
+            self._unparking.add(call)
+            return self._promises.setdefault(f"{call}#unparked", Promise(self._promise_lock))
 
     def calls_of(self, target: str) -> list[CallState]:
-        """The calls of a run or batch, or the one call."""
+        """The calls of a run or batch, or the one call. Raises NotFound for an unknown id."""
         with self.lock:
-            run = self.state.runs.get(target)
-            if run is not None:
-                return [call for batch in run.batches for call in batch.calls]
-            call = self.state.calls.get(target)
-            if call is not None:
-                return [call]
-            batch = self.state.batch(target)
-            if batch is None:
-                raise NotFound(f"nothing here has the id {target!r}")
-            return list(batch.calls)
+            return calls_of(self.state, target)
 
     def result(self, call: CallState) -> CallResult:
         """The answer of a settled call."""
@@ -375,7 +370,8 @@ class Engine:
                     if not call.alive:
                         self.state.calls.pop(call.id, None)
                         self.plans.pop(call.id, None)
-                self._promises.pop(batch.id, None)
+                if batch.id not in self._recording:
+                    self._promises.pop(batch.id, None)
             self._leaving.add(run_id)
             if not any(call.alive for batch in run.batches for call in batch.calls):
                 self._leaving.remove(run_id)

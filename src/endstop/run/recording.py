@@ -6,7 +6,7 @@ Effectful calls are recorded as granted before their body begins, endings before
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from endstop.core import events as e
 from endstop.core.state import State
@@ -20,16 +20,19 @@ _GRANT = {
     EffectClass.EFFECTFUL: Durability.PROCESS,
     EffectClass.ONCE: Durability.MACHINE,
 }
-_TRANSIENT = frozenset(e.TRANSIENT)
+TRANSIENT = frozenset(e.TRANSIENT)
+"""The kinds of events that no journal keeps."""
+
 _WAITS = frozenset({e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded})
 
 
-def without_transient(events: list[e.Event]) -> list[e.Event]:
-    """The events that a journal keeps; the same list where those are all."""
+def by_run(events: list[e.Event]) -> Iterator[tuple[str, list[e.Event], list[e.Event]]]:
+    """Events in groups of one run each: the run, its events, and those of them to be kept."""
+    groups: dict[str, list[e.Event]] = {}
     for event in events:
-        if type(event) in _TRANSIENT:
-            return [event for event in events if type(event) not in _TRANSIENT]
-    return events
+        groups.setdefault(event.run, []).append(event)
+    for run, group in groups.items():
+        yield run, group, [event for event in group if type(event) not in TRANSIENT]
 
 
 def durability(events: Iterable[e.Event], state: State) -> Durability:
@@ -48,3 +51,19 @@ def must_wait(event: e.Event, plans: Mapping[str, Plan]) -> bool:
     if type(event) is e.CallGranted:
         return _GRANT[plans[event.call].contract.effect] > Durability.BUFFERED
     return type(event) in _WAITS
+
+
+def ended_by(events: Iterable[e.Event]) -> list[str]:
+    """The calls, batches and runs that end with these events."""
+    found = []
+    for event in events:
+        match event:
+            case e.CallSettled():
+                found.append(event.call)
+            case e.BatchClosed():
+                found.append(event.batch)
+            case e.RunEnded():
+                found.append(event.run)
+            case _:
+                pass
+    return found

@@ -126,10 +126,13 @@ class Runtime(BaseRuntime):
         batch, unprepared = self._submit(run.id, calls, terms)
         for call_id, plan in unprepared:
             self._begin_preparing(loop, call_id, run.id, plan)
+        parked = self._parking.begin()
         cancelled = await self._until(
             self.engine.promise(batch),
             lambda: self.engine.tell(i.Cancel(target=run.id, reason=Reason.CANCELLED_BY_USER)),
         )
+        if parked is not None:
+            cancelled = await self._go_on(parked) or cancelled
         result = self._results(batch)
         run.batches.append(result)
         cancelled = await self._finish_after_hooks(batch) or cancelled
@@ -139,6 +142,15 @@ class Runtime(BaseRuntime):
             # The results are recorded and in `run.batches`: nothing that was paid for is lost.
             raise asyncio.CancelledError
         return result
+
+    async def _go_on(self, parked: str) -> bool:
+        """Let a body that waited for its own batch go on; returns whether it was cancelled."""
+        promise = self._parking.end(parked)
+        if promise is None:
+            return False
+        cancelled = await self._until(promise, lambda: None)
+        self._parking.resumed(parked)
+        return cancelled
 
     async def _until(self, promise: Promise, on_cancel: Callable[[], Any]) -> bool:
         """Wait until something is over, whatever happens to the waiting task.

@@ -78,8 +78,19 @@ class DaemonThreads:
             name = f"{self._name}-{self._count + 1}"
             threading.Thread(target=self._serve, name=name, daemon=True).start()
             self._count += 1
-        assert self._count <= self._limit, "there are no more threads than the limit"
+            assert self._count <= self._limit, "there are no more threads than the limit"
         self._jobs.put(function)
+
+    def lend(self, threads: int) -> None:
+        """Allow so many more threads, or fewer: while one waits for another, it does not count."""
+        with self._lock:
+            self._limit += threads
+            assert self._limit > 0, "only what was lent is taken back"
+            if self._idle < 0 and self._count < self._limit:
+                name = f"{self._name}-{self._count + 1}"
+                threading.Thread(target=self._serve, name=name, daemon=True).start()
+                self._count += 1
+                self._idle += 1
 
     def close(self) -> None:
         """Let idle threads end; whoever is busy ends when it can, and is not waited for."""
@@ -96,6 +107,9 @@ class DaemonThreads:
                 log.exception("a thread of endstop failed; this is a bug in endstop")
             del function
             with self._lock:
+                if self._count > self._limit:
+                    self._count -= 1
+                    return
                 # More may be queued than there are idle threads: then this one is not idle.
                 self._idle += 1
 
@@ -125,6 +139,10 @@ class ThreadWorker:
         body = self._bodies.get(call)
         if body is not None:
             body.stop()
+
+    def lend(self, threads: int) -> None:
+        """Allow more threads while bodies wait for the ends of others, and take them back after."""
+        self._threads.lend(threads)
 
     def kill(self, call: str) -> None:
         """Nothing: a thread cannot be killed, and the ladder knows it (design §4)."""
