@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import endstop
+from endstop.cli.main import app
 from endstop.config import ENV_PREFIX, KEYS, Config
 from endstop.core import terms
 from endstop.core.rules import diagram
@@ -89,6 +91,29 @@ def _written(key: str, default: object) -> str:
     if default is None:
         return "none" if key == "journal" else "off"
     return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def test_every_public_name_is_in_the_pages() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
+    missing = [name for name in endstop.__all__ if not re.search(rf"\b{name}\b", text)]
+    assert not missing, missing
+
+
+def test_the_answers_in_the_readme_are_all_there_are() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = re.search(r"^## What an answer can say\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    named = set(re.findall(r"`([a-z_]+)`", table[1]))
+    words = {str(w) for enum in (terms.Outcome, terms.Effect, terms.Reason) for w in enum}
+    assert words - named == set(), "a word that an answer can hold is missing"
+    assert named - words <= {"read_only"}, "the table knows words that there are not"
+
+
+def test_the_commands_in_the_readme_are_the_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `endstop (\w+)", text, re.MULTILINE))
+    names = {c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands}
+    assert named == names
 
 
 def test_headings_that_are_linked_exist() -> None:
