@@ -82,6 +82,11 @@ def declare(
 ) -> Declared:
     """Check a declaration. Raises ContractError naming the tool, what is wrong and the mend."""
     where = _choice(name, "isolation", Isolation, isolation, _default_isolation(is_async))
+    if where is Isolation.REMOTE:
+        raise ContractError(
+            f'tool `{name}`: no worker runs isolation="remote" yet; use "coroutine", "thread" or '
+            '"process"'
+        )
     if is_async and where is Isolation.THREAD:
         raise ContractError(
             f'tool `{name}`: an async function cannot have isolation="thread"; leave it out '
