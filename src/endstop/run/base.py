@@ -27,7 +27,7 @@ from endstop.core.terms import (
     ToolCall,
     Verdict,
 )
-from endstop.errors import CallerError, NotFound, RuntimeClosed
+from endstop.errors import CallerError, NotFound, RuntimeClosed, StaleWriter
 from endstop.run.clock import Clock
 from endstop.run.engine import Engine
 from endstop.run.heartbeat import Heartbeat
@@ -185,9 +185,12 @@ class BaseRuntime:
         calls = self.engine.calls_of(batch_id)
         return BatchResult(batch_id, [self.engine.result(call) for call in calls])
 
-    def _check_owned(self, target: str) -> None:
+    def _check_owned(self, target: str, calls: Iterable[CallState] = ()) -> None:
         """Raise where the journal takes nothing more of a run: its endings here are not true."""
-        error = self.engine.fences.get(target.partition("/")[0])
+        run_id = target.partition("/")[0]
+        error = self.engine.fences.get(run_id)
+        if error is None and any(call.run.fenced for call in calls):
+            error = StaleWriter(f"run {run_id!r} was given up: the journal took no more of it")
         if error is not None:
             raise error
 
@@ -215,7 +218,7 @@ class BaseRuntime:
             raise CallerError(f"{why} is no reason for a cancel; the reasons are: {known}")
         # Looked at before: what is over now was over before the cancel came.
         calls = self.engine.calls_of(target)
-        over = [call for call in calls if call.settled is not None]
+        over = [call for call in calls if self.engine.is_told(call)]
         already = [self.engine.result(call) for call in over]
         accepted = self.engine.tell(i.Cancel(target=target, reason=why, mode=how))
         return accepted, [call for call in calls if call not in over], already

@@ -360,11 +360,15 @@ class BlockingCancellation:
         over = True
         for promise in self._promises:
             over = self._runtime._until(promise, timeout_s) and over
-        self._runtime._check_owned(self.target)
+        self._runtime._check_owned(self.target, self._opened)
         return CancelReport(
             target=self.target,
             accepted=self.accepted,
             over=over,
-            ended=tuple(self._runtime.engine.result(c) for c in self._opened if c.settled),
+            ended=tuple(
+                self._runtime.engine.result(call)
+                for call, promise in zip(self._opened, self._promises, strict=True)
+                if promise.done
+            ),
             already_over=tuple(self._already),
         )

@@ -342,6 +342,11 @@ class Engine:
                 return over
             return self._promises.setdefault(target, Promise(self._promise_lock))
 
+    def is_told(self, call: CallState) -> bool:
+        """Whether a call is settled and its ending is recorded."""
+        with self.lock:
+            return call.settled is not None and call.id not in self._recording
+
     def unparked(self, call: str) -> Promise:
         """A promise that a parked body may go on; ask for it before telling `ParkEnded`."""
         with self.lock:

@@ -109,7 +109,7 @@ class Cancellation:
             cancelled = await self._runtime._until(promise, lambda: None) or cancelled
         if cancelled:
             raise asyncio.CancelledError
-        self._runtime._check_owned(self.target)
+        self._runtime._check_owned(self.target, self._opened)
         return CancelReport(
             target=self.target,
             accepted=self.accepted,

@@ -182,6 +182,7 @@ class OutsideJournal:
         self.log: list[tuple[float, Event]] = []
         self._loop = loop
         self._inner = inner
+        self._committed = 0
 
     def append(
         self, run: str, expected_seq: int, events: Sequence[Event], durability: Durability
@@ -191,15 +192,25 @@ class OutsideJournal:
         self.log += [(self._loop.time(), event) for event in events]
         if ticket is None:
             return None
+        upto = len(self.log)
         told = SimTicket()
         back = self._loop.outside()
 
+        def decide(error: Exception | None) -> None:
+            if error is None:
+                self._committed = max(self._committed, upto)
+            told.decide(error)
+
         def decided(error: Exception | None) -> None:
-            self._loop.call_soon_threadsafe(told.decide, error)
+            self._loop.call_soon_threadsafe(decide, error)
             back()
 
         ticket.then(decided)
         return told
+
+    def committed(self) -> list[Event]:
+        """What was said to be recorded so far."""
+        return [event for _, event in self.log[: self._committed]]
 
     def read(self, run: str, after_seq: int = 0) -> Iterator[Recorded]:
         """See `store.protocol.Journal`."""

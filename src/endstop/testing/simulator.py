@@ -20,7 +20,7 @@ from endstop.core.terms import Isolation, Mode
 from endstop.errors import EndstopError, NotFound
 from endstop.run.audience import Audience
 from endstop.run.blocking import HOOK_THREADS, BlockingCancellation, BlockingRuntime
-from endstop.run.results import CancelReport
+from endstop.run.results import CallResult, CancelReport
 from endstop.run.runtime import Runtime
 from endstop.store.memory import MemoryJournal
 from endstop.store.protocol import Journal
@@ -80,6 +80,7 @@ class Sim:
         self._bodies_report = bodies_report
         self._waiters: list[asyncio.Future[Any]] = []
         self._callers: dict[str, asyncio.Future[Any]] = {}
+        self._must_be_cancelled: set[str] = set()
         self._closing = False
         self._opened = False
 
@@ -116,8 +117,8 @@ class Sim:
         finally:
             told.steps = self.loop.steps
             told.log = self.journal.log
+            told.committed = self.journal.committed()
             if isinstance(self.journal, SimJournal):
-                told.committed = self.journal.committed()
                 told.appends = self.journal.appends
             self._let_go()
         told.wrong += self.world.wrong
@@ -209,7 +210,7 @@ class Sim:
         async with self.runtime.run(asking.run, limits=asking.limits) as run:
             self.told.results[asking.run] = run.batches
             for calls, terms in asking.batches:
-                await run.execute(calls, **terms)
+                self._told_of(await run.execute(calls, **terms))
 
     async def _ask_blocking(self, asking: Asking) -> None:
         await asyncio.sleep(asking.begins_s)
@@ -220,7 +221,7 @@ class Sim:
         with self.runtime.run(asking.run, limits=asking.limits) as run:
             self.told.results[asking.run] = run.batches
             for calls, terms in asking.batches:
-                run.execute(calls, **terms)
+                self._told_of(run.execute(calls, **terms))
 
     def on_thread(self, function: Callable[[], Any], name: str) -> asyncio.Future[Any]:
         """Run a function on a simulated thread; its end as a future."""
@@ -273,8 +274,18 @@ class Sim:
     async def _await_cancel(self, cancellation: Any) -> None:
         self._stopped(await cancellation)
 
+    def _told_of(self, results: Iterable[CallResult]) -> None:
+        """Law 15: what a caller is told is recorded, as durably as an ending has to be."""
+        committed = self.journal.committed()
+        self.told.wrong += [
+            f"law 15 record-first: a caller was told of {result.call_id} before it was recorded"
+            for result in results
+            if result._settled not in committed
+        ]
+
     def _stopped(self, report: CancelReport) -> None:
         self.told.cancels.append(report)
+        self._told_of(report.ended)
         if not report.over:
             self.told.wrong.append(f"law 6 bounded-stop: the cancel of {report.target} is not over")
 
@@ -288,7 +299,10 @@ class Sim:
             if self._opened:
                 self.stop(interrupt.target, interrupt.mode)
             return
-        for caller in self._callers.values():
+        for name, caller in self._callers.items():
+            run = self.runtime.engine.state.runs.get(name) if self._opened else None
+            if run is not None and run.open_batches and not caller.done():
+                self._must_be_cancelled.add(name)
             caller.cancel()
 
     # -- watching
@@ -318,8 +332,11 @@ class Sim:
         whole = self.settings.trouble is None
         story = check_story([event for _, event in log], complete=whole)
         told.wrong += without_rewrites(story, log)
+        told.wrong += check_shown(told.events, log, complete=whole)
         if whole:
-            told.wrong += check_shown(told.events, log)
+            cancelled = {event.run for _, event in log if isinstance(event, e.RunCancelled)}
+            unheard = sorted(self._must_be_cancelled - cancelled)
+            told.wrong += [f"law 7 every-wait-listens: {r} goes on unawaited" for r in unheard]
         told.wrong += check_bounds(log, complete=whole)
         told.wrong += check_honest(log, self.world)
         told.wrong += self._check_state()
