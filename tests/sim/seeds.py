@@ -43,6 +43,11 @@ def simulations(seed: int) -> Iterator[tuple[str, list[str]]]:
     yield f"{driver}, shuffled", mixed_told.wrong
     yield "interrupted", _interrupted(story, mixed_told, rng, plain).wrong
     yield "in trouble", _in_trouble(story, mixed_told, rng)
+    parents = story_of(seed, children=True)
+    family = play_story(parents, mixed, plain_hooks=plain)
+    yield f"children, {driver}", family.wrong
+    yield "children, interrupted", _interrupted(parents, family, rng, plain).wrong
+    yield "children, in trouble", _in_trouble(parents, family, rng)
 
 
 def _interrupted(story: Story, told: Simulated, rng: random.Random, plain: bool) -> Simulated:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 from endstop.core.terms import Isolation
@@ -17,12 +18,31 @@ from endstop.errors import Stopped
 from endstop.run.hooks import Block, HookCall, Rewrite
 from endstop.testing.simloop import SimLoop
 from endstop.testing.simthreads import hang, hang_async
-from endstop.testing.story import Act, Body, End, HookDoes, HookScript, OnStop, Story, ToolSpec
+from endstop.testing.story import (
+    Act,
+    CallScript,
+    Child,
+    End,
+    HookDoes,
+    HookScript,
+    OnStop,
+    Story,
+    ToolSpec,
+)
 from endstop.tools.context import AsyncContext, BodyContext, Context
 from endstop.tools.tool import Tool, tool_from_schema
 
-Wait = tuple[float, bool]
-"""Seconds, and whether a stop is heard meanwhile."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegate:
+    """A body starts a run of its own, with one call, and waits for it."""
+
+    number: str
+    child: Child
+
+
+Wait = tuple[float, bool] | Delegate
+"""Seconds, and whether a stop is heard meanwhile; or a child that is waited for."""
 Stop = Callable[[str], None]
 """Cancels a run, a batch or a call."""
 
@@ -45,6 +65,8 @@ class World:
         self.must_not_begin: set[str] = set()
         self.wrong: list[str] = []
         self.stop = stop
+        self.delegate_async: Callable[[str, Delegate], Awaitable[None]] = _not_here
+        self.delegate_plain: Callable[[str, Delegate], None] = lambda call, what: None
         self._loop = loop
 
     def begins(self, call: str) -> None:
@@ -64,13 +86,24 @@ class World:
             self.touched_at.setdefault(call, self._loop.time())
 
 
-def play(body: Body, ctx: BodyContext, world: World) -> Generator[Wait, None, Any]:
-    """One body, step by step; the end is what it returns or raises."""
+async def _not_here(call: str, what: Delegate) -> None:
+    """A body that cannot start a run from where it is."""
+
+
+def play(script: CallScript, n: str, ctx: BodyContext, world: World) -> Generator[Wait, None, Any]:
+    """The body of the call `n`, step by step; the end is what it returns or raises."""
+    body = script.body
     world.begins(ctx.call_id)
     stopped = False
+    children = iter(
+        [Delegate(number=f"{n}.{i}", child=child) for i, child in enumerate(body.children)]
+    )
     for act, seconds in body.steps:
         try:
-            yield from _act(act, seconds, stopped, ctx, world)
+            if act is Act.CHILD:
+                yield next(children)
+            else:
+                yield from _act(act, seconds, stopped, ctx, world)
         except _STOPS as error:
             stopped = True
             match body.on_stop:
@@ -117,6 +150,8 @@ def _act(
             world.stop(f"{run}/{number.partition('.')[0]}")
         case Act.STOP_ITSELF:
             world.stop(ctx.call_id)
+        case Act.CHILD:
+            raise AssertionError("a child is delegated, not acted")
 
 
 def _end(end: End, ctx: BodyContext) -> Any:
@@ -135,43 +170,49 @@ def _end(end: End, ctx: BodyContext) -> Any:
             return {"not": {"json": object()}}
 
 
-async def act_async(body: Body, ctx: AsyncContext, world: World) -> Any:
+async def act_async(script: CallScript, n: str, ctx: AsyncContext, world: World) -> Any:
     """Play a body as a coroutine. Every other one sleeps as plain asyncio does."""
-    script = play(body, ctx, world)
+    played = play(script, n, ctx, world)
     native = hash_of(ctx.call_id) % 2 == 0
     try:
-        seconds, hears = next(script)
+        wait = next(played)
         while True:
             try:
-                if not hears:
-                    await hang_async(seconds)
-                elif native:
-                    await asyncio.sleep(seconds)
-                else:
-                    await ctx.sleep(seconds)
+                match wait:
+                    case Delegate():
+                        await world.delegate_async(ctx.call_id, wait)
+                    case (seconds, False):
+                        await hang_async(seconds)
+                    case (seconds, _) if native:
+                        await asyncio.sleep(seconds)
+                    case (seconds, _):
+                        await ctx.sleep(seconds)
             except _STOPS as error:
-                seconds, hears = script.throw(error)
+                wait = played.throw(error)
             else:
-                seconds, hears = script.send(None)
+                wait = played.send(None)
     except StopIteration as done:
         return done.value
 
 
-def act_plain(body: Body, ctx: Context, world: World) -> Any:
+def act_plain(script: CallScript, n: str, ctx: Context, world: World) -> Any:
     """Play a body as a plain function."""
-    script = play(body, ctx, world)
+    played = play(script, n, ctx, world)
     try:
-        seconds, hears = next(script)
+        wait = next(played)
         while True:
             try:
-                if hears:
-                    ctx.sleep(seconds)
-                else:
-                    hang(seconds)
+                match wait:
+                    case Delegate():
+                        world.delegate_plain(ctx.call_id, wait)
+                    case (seconds, False):
+                        hang(seconds)
+                    case (seconds, _):
+                        ctx.sleep(seconds)
             except _STOPS as error:
-                seconds, hears = script.throw(error)
+                wait = played.throw(error)
             else:
-                seconds, hears = script.send(None)
+                wait = played.send(None)
     except StopIteration as done:
         return done.value
 
@@ -187,10 +228,10 @@ def make_tools(story: Story, world: Callable[[], World]) -> list[Tool]:
 
     def make(spec: ToolSpec) -> Tool:
         async def coroutine(ctx: AsyncContext, n: str, key: str) -> Any:
-            return await act_async(scripts[n].body, ctx, world())
+            return await act_async(scripts[n], n, ctx, world())
 
         def plain(ctx: Context, n: str, key: str) -> Any:
-            return act_plain(scripts[n].body, ctx, world())
+            return act_plain(scripts[n], n, ctx, world())
 
         kind = spec.kind
         return tool_from_schema(

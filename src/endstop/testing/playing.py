@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from endstop.config import Config, SlotLimits, Timeouts
 from endstop.core import events as e
-from endstop.core.terms import ToolCall, Verdict
+from endstop.core.terms import Isolation, ToolCall, Verdict
+from endstop.run.blocking import BlockingRuntime
+from endstop.run.runtime import Runtime
 from endstop.store.protocol import Journal
-from endstop.testing.acting import make_hook, make_tools
+from endstop.testing.acting import Delegate, make_hook, make_tools
 from endstop.testing.promises import Log
 from endstop.testing.simulator import Asking, Settings, Sim, Simulated
 from endstop.testing.simworker import PLAIN_FATE, Fate
@@ -60,7 +62,7 @@ def make_sim(
         sim.loop.call_later(script.answer_s, _answer, sim, asked.call, script.verdict)
 
     closes_s = settings.closes_s if settings.closes_s is not None else story.closes_s
-    return Sim(
+    made = Sim(
         replace(settings, closes_s=closes_s),
         tools=lambda sim: make_tools(story, lambda: sim.world),
         config=Config(
@@ -72,6 +74,37 @@ def make_sim(
         journal=journal,
         bodies_report=True,
     )
+    _let_delegate(made)
+    return made
+
+
+def _let_delegate(sim: Sim) -> None:
+    """Let bodies start runs of their own, where the driver lets them."""
+
+    def terms(what: Delegate, call: str) -> tuple[str, ToolCall]:
+        script = what.child.call
+        arguments = {"n": what.number, "key": script.key}
+        name = f"{call.replace('/', '-')}-{what.number.rpartition('.')[2]}"
+        return name, ToolCall(model_id=script.model_id, tool=script.tool, arguments=arguments)
+
+    async def delegate_async(call: str, what: Delegate) -> None:
+        runtime = sim.runtime
+        if isinstance(runtime, Runtime):
+            name, asked = terms(what, call)
+            detached = what.child.detached
+            async with runtime.run(name, parent=call, detached=detached) as run:
+                await run.execute([asked])
+
+    def delegate_plain(call: str, what: Delegate) -> None:
+        runtime = sim.runtime
+        kind = runtime.engine.plans[call].contract.isolation
+        if isinstance(runtime, BlockingRuntime) and kind is Isolation.THREAD:
+            name, asked = terms(what, call)
+            with runtime.run(name, parent=call, detached=what.child.detached) as run:
+                run.execute([asked])
+
+    sim.world.delegate_async = delegate_async
+    sim.world.delegate_plain = delegate_plain
 
 
 def _answer(sim: Sim, call: str, verdict: Verdict) -> None:

@@ -29,6 +29,7 @@ class Act(StrEnum):
     STOP_RUN = "stop_run"
     STOP_BATCH = "stop_batch"
     STOP_ITSELF = "stop_itself"
+    CHILD = "child"
 
 
 class End(StrEnum):
@@ -78,6 +79,7 @@ class Body:
     on_stop: OnStop = OnStop.STOP
     cleanup_s: float = 0.0
     fate: Fate = PLAIN_FATE
+    children: tuple[Child, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,14 @@ class CallScript:
     verdict: Verdict = Verdict.APPROVE
     answer_s: float = 1.0
     model_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A run of one call that a body starts and waits for."""
+
+    call: CallScript
+    detached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,26 +153,38 @@ class Story:
     closes_s: float | None = None
 
     def calls(self) -> dict[str, CallScript]:
-        """The calls by the number that their arguments carry."""
+        """The calls by the number in their arguments; a child's begins with its parent's."""
         scripts = [c for run in self.runs for batch in run.batches for c in batch.calls]
-        return {str(number): script for number, script in enumerate(scripts)}
+        found: dict[str, CallScript] = {}
+        todo = [(str(number), script) for number, script in enumerate(scripts)]
+        while todo:
+            number, script = todo.pop()
+            found[number] = script
+            children = enumerate(script.body.children)
+            todo += [(f"{number}.{index}", child.call) for index, child in children]
+        return found
 
     def without_stops(self) -> Story:
         """The same story with nobody stopping anything from outside."""
         return replace(self, stops=(), closes_s=None)
 
 
-def story_of(seed: int) -> Story:
-    """The story of a seed."""
-    return _Author(seed).story()
+def story_of(seed: int, *, children: bool = False) -> Story:
+    """The story of a seed; with `children`, bodies start runs of their own and wait for them.
+
+    Only a coroutine can do that under the async driver and only a thread under the blocking one;
+    for others such a step is nothing.
+    """
+    return _Author(seed, children=children).story()
 
 
 class _Author:
     """Draws a story. Times are drawn from the reals, so that two of them do not fall together."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, children: bool) -> None:
         self.seed = seed
         self.rng = random.Random(f"story {seed}")
+        self.depth = 3 if children else 0
         self.hooked = self.rng.random() < 0.4
 
     def maybe(self, chance: float) -> bool:
@@ -251,7 +273,7 @@ class _Author:
         return CallScript(
             tool=name,
             key=rng.choice(("a", "a", "b", "a/c")),
-            body=self.body(tool),
+            body=self.body(tool, tools),
             hook=self.hook() if self.hooked else None,
             verdict=rng.choice((Verdict.APPROVE, Verdict.APPROVE, *Verdict)),
             answer_s=self.seconds(8),
@@ -262,16 +284,33 @@ class _Author:
         does = self.rng.choice((HookDoes.PASS, HookDoes.PASS, HookDoes.PASS, *HookDoes))
         return HookScript(does=does, wait_s=0.01 + self.seconds(3 if self.maybe(0.8) else 30))
 
-    def body(self, tool: ToolSpec) -> Body:
+    def children(self, tools: tuple[ToolSpec, ...]) -> tuple[Child, ...]:
+        if not self.depth or self.maybe(0.4):
+            return ()
+        self.depth -= 1
+        try:
+            count = self.rng.choice((1, 1, 2))
+            return tuple(
+                Child(call=self.call(tools), detached=self.maybe(0.2)) for _ in range(count)
+            )
+        finally:
+            self.depth += 1
+
+    def body(self, tool: ToolSpec, tools: tuple[ToolSpec, ...]) -> Body:
         rng = self.rng
-        acts = [Act.WORK, Act.WORK, Act.WORK, *Act]
+        children = self.children(tools)
+        acts = [Act.WORK, Act.WORK, Act.WORK, *(act for act in Act if act is not Act.CHILD)]
+        steps: list[tuple[Act, float]]
         steps = [(rng.choice(acts), self.seconds(4)) for _ in range(rng.randint(0, 4))]
         if not self.maybe(0.3):
             stops = (Act.STOP_RUN, Act.STOP_BATCH, Act.STOP_ITSELF)
             steps = [(act, s) for act, s in steps if act not in stops]
         steps = [(act, s * 5 if act is Act.HANG else s) for act, s in steps]
+        for _ in children:
+            steps.insert(rng.randint(0, len(steps)), (Act.CHILD, 0.0))
         return Body(
             steps=tuple(steps),
+            children=children,
             end=rng.choice((End.RETURN, End.RETURN, End.RETURN, *End)),
             on_stop=rng.choice((OnStop.STOP, OnStop.STOP, *OnStop)),
             cleanup_s=self.seconds(6) if self.maybe(0.4) else 0.0,
