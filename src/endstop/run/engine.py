@@ -266,11 +266,9 @@ class Engine:
         """What could not be recorded is not shown as an ending, but nobody is left waiting."""
         for event in events:
             if isinstance(event, e.CallSettled):
-                self._keep(event.call)
-            elif isinstance(event, e.BatchClosed):
-                self._keep(event.batch)
-            elif isinstance(event, e.RunEnded):
-                self._keep(event.run)
+                self._let_go(event)
+        for name in ended_by(events):
+            self._keep(name)
 
     def _start(self, event: e.CallGranted) -> None:
         plan = self.plans.get(event.call)
@@ -291,12 +289,14 @@ class Engine:
             self.workers[plan.contract.isolation].kill(event.call)
 
     def _settle(self, event: e.CallSettled) -> None:
+        if self.shows_results and self.driver is not None and event.call in self.plans:
+            self.driver.settled(self.state.calls[event.call])
+        self._let_go(event)
+
+    def _let_go(self, event: e.CallSettled) -> None:
         plan = self.plans.get(event.call)
-        if plan is not None and self.driver is not None:
-            if plan.hook_task is not None:
-                self.driver.stop_hook(plan)
-            if self.shows_results:
-                self.driver.settled(self.state.calls[event.call])
+        if plan is not None and plan.hook_task is not None and self.driver is not None:
+            self.driver.stop_hook(plan)
         if event.call in self._promises:
             self._keep(event.call)
         if event.call in self._unparking:

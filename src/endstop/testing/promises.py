@@ -72,10 +72,11 @@ def without_rewrites(wrong: list[str], log: Log) -> list[str]:
             case _:
                 pass
     excused = {
-        f"law 4 one-answer: {later} was granted before {earlier}, which it conflicts with"
+        f"law 4 one-answer: {later} {passed} {earlier}, which it conflicts with"
         for earlier, at in rewritten.items()
         for later, since in queued.items()
         if since < at
+        for passed in ("was granted before", "overtook")
     }
     return [one for one in wrong if one not in excused]
 

@@ -327,7 +327,8 @@ class Sim:
         # its parents are complete, what they were added up from is not there any more.
         partial_books = [f"law 20 paid-once: {run.id} " for run in state.runs.values() if run.ended]
         partial_books += [f"law 20 paid-once: {run} " for run in self._parents]
-        return [one for one in check_state(state) if not one.startswith(tuple(partial_books))]
+        wrong = [one for one in check_state(state) if not one.startswith(tuple(partial_books))]
+        return without_rewrites(wrong, self.journal.log) if wrong else wrong
 
     def _check_whole(self) -> None:
         told, log = self.told, self.journal.log
