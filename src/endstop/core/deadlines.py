@@ -7,6 +7,7 @@ monotonic clock and are never recorded; what is recorded are durations (law 8 ma
 from __future__ import annotations
 
 import heapq
+from heapq import heappush
 from typing import Protocol
 
 
@@ -77,22 +78,26 @@ class Timers:
 
     def set(self, item: Due, due: float | None) -> None:
         """Make `due` the instant of `item`; None takes it out of the queue."""
-        if item.due == due:
+        before = item.due
+        if before == due:
             return
-        self._live += (due is not None) - (item.due is not None)
         item.due = due
-        if due is not None:
+        if before is None:
+            self._live += 1
+        if due is None:
+            self._live -= 1
+        else:
             self._count += 1
-            heapq.heappush(self._heap, (due, self._count, item))
-        if len(self._heap) > 64 and len(self._heap) > 2 * self._live:
+            heappush(self._heap, (due, self._count, item))
+        if len(self._heap) > 64 + 2 * self._live:
             self._rebuild()
 
     def _rebuild(self) -> None:
-        kept: dict[int, tuple[float, int, Due]] = {}
-        for entry in self._heap:
-            if entry[2].due == entry[0]:
-                kept[id(entry[2])] = entry
-        self._heap = list(kept.values())
+        kept = [entry for entry in self._heap if entry[2].due == entry[0]]
+        if len(kept) > self._live:
+            # Some went away from an instant and came back to it: one entry each is enough.
+            kept = list({id(entry[2]): entry for entry in kept}.values())
+        self._heap = kept
         heapq.heapify(self._heap)
         assert len(self._heap) == self._live, "every live item is in the queue once"
 

@@ -149,18 +149,16 @@ def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event
     if said.parallel is not None and said.parallel < 1:
         raise CallerError(f"parallel={said.parallel} lets nothing run; use 1 or more, or None")
     batch = f"{run.id}/{len(run.batches)}"
-    found: list[e.Event] = [
-        e.BatchOpened(
-            run=run.id,
-            batch=batch,
-            size=len(said.calls),
-            parallel=said.parallel,
-            deadline_s=said.deadline_s,
-            together=said.together,
-            stop_on_failure=said.stop_on_failure,
-        )
-    ]
-    found += [
+    opened = e.BatchOpened(
+        run=run.id,
+        batch=batch,
+        size=len(said.calls),
+        parallel=said.parallel,
+        deadline_s=said.deadline_s,
+        together=said.together,
+        stop_on_failure=said.stop_on_failure,
+    )
+    accepted = [
         _accepted(
             run=run.id,
             call=f"{batch}.{index}",
@@ -175,8 +173,9 @@ def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event
         )
         for index, asked in enumerate(said.calls)
     ]
-    for index, asked in enumerate(said.calls):
-        call = f"{batch}.{index}"
+    found: list[e.Event] = [opened, *accepted]
+    for asked, taken in zip(said.calls, accepted, strict=True):
+        call = taken.call
         if asked.refusal is not None:
             found.append(
                 _refused_at_once(run.id, call, asked.refusal.reason, asked.refusal.message)

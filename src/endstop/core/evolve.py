@@ -159,7 +159,9 @@ def _call_queued(state: State, event: e.CallQueued, now: float) -> None:
     batch.unprepared -= 1
     if batch.together and batch.unprepared == 0:
         gate.move_horizon(state, batch, now)
-    gate.walk(state, (call,), now)
+    freed = gate.move(state, call, now)
+    if freed:
+        gate.walk(state, freed, now)
 
 
 def _call_granted(state: State, event: e.CallGranted, now: float) -> None:

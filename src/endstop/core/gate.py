@@ -26,7 +26,7 @@ move a thousand calls.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from endstop.core.resources import ResourceTable, wants_of
 from endstop.core.state import BatchState, CallState, Slots, Stage, State
@@ -46,7 +46,7 @@ def forbidden(call: CallState) -> Reason | None:
 def next_in_line(state: State) -> tuple[CallState, Slots] | None:
     """The next call that can be granted, refused or resumed, with the slots of its kind."""
     for slots in state.lines:
-        if slots.line and (slots.free or slots.saturated):
+        if slots.line and slots.moves:
             return next(iter(slots.line.values())), slots
     return None
 
@@ -55,23 +55,29 @@ def walk(state: State, calls: Iterable[CallState], now: float) -> None:
     """Move queued calls as far as they get, and whoever becomes free to move by it."""
     todo = deque(calls)
     while todo:
-        call = todo.popleft()
-        if call.phase is not _QUEUED:
-            continue
-        if call.stage is _ORDER and _in_order(call):
-            call.stage = _RESOURCES
-            call.phase_at = now
-            todo.extend(_out_of_order(state, call))
-            if call.claims and not _take_resources(state, call):
-                _arm_wait(state, call, now)
-                continue
-        elif call.stage is not _RESOURCES or not state.resources.is_clear(call.id):
-            continue
-        if call.due is not None:
-            state.timers.set(call, None)
-        if call.batch.parallel is None or _take_lane(call):
-            call.stage = _SLOT
-            state.slots[call.contract.isolation].line[call.id] = call
+        todo.extend(move(state, todo.popleft(), now))
+
+
+def move(state: State, call: CallState, now: float) -> Sequence[CallState]:
+    """Move one queued call as far as it gets; returns who becomes free to move by it."""
+    freed: Sequence[CallState] = ()
+    if call.phase is not _QUEUED:
+        return freed
+    if call.stage is _ORDER and _in_order(call):
+        call.stage = _RESOURCES
+        call.phase_at = now
+        freed = _out_of_order(state, call)
+        if call.claims and not _take_resources(state, call):
+            _arm_wait(state, call, now)
+            return freed
+    elif call.stage is not _RESOURCES or not state.resources.is_clear(call.id):
+        return freed
+    if call.due is not None:
+        state.timers.set(call, None)
+    if call.batch.parallel is None or _take_lane(call):
+        call.stage = _SLOT
+        state.slots[call.contract.isolation].line[call.id] = call
+    return freed
 
 
 def _in_order(call: CallState) -> bool:
@@ -109,15 +115,17 @@ def reorder(state: State, call: CallState, now: float) -> None:
         walk(state, [state.calls[key] for key in cleared], now)
 
 
-def _out_of_order(state: State, call: CallState) -> list[CallState]:
+def _out_of_order(state: State, call: CallState) -> Sequence[CallState]:
     """Take a call out of its batch's order; returns the calls that may enter because of it."""
     batch = call.batch
-    at, calls = batch.entered_below, batch.calls
-    while at < len(calls) and has_entered(calls[at]):
-        at += 1
-    batch.entered_below = at
+    if call.index == batch.entered_below:
+        # It was the first that had not entered: now that is the next one that has not.
+        at, calls = call.index + 1, batch.calls
+        while at < len(calls) and has_entered(calls[at]):
+            at += 1
+        batch.entered_below = at
     if batch.order is None:
-        return []
+        return ()
     return [state.calls[key] for key in batch.order.remove(call.id)]
 
 
@@ -195,11 +203,11 @@ def leave(state: State, call: CallState, now: float) -> None:
     """
     batch = call.batch
     if call.stage is Stage.THROUGH:
-        freed = []
+        freed: Sequence[CallState] = ()
         if call.parked:
             state.slots[call.contract.isolation].line.pop(call.id, None)
     else:
-        freed = [] if call.stage > _ORDER else _out_of_order(state, call)
+        freed = () if call.stage > _ORDER else _out_of_order(state, call)
         batch.line.pop(call.id, None)
         state.slots[call.contract.isolation].line.pop(call.id, None)
     if call.lane:

@@ -245,6 +245,11 @@ class Slots:
         """Whether abandoned workers hold every slot, so that waiting may never end (law 9)."""
         return self.limit is not None and self.abandoned >= self.limit
 
+    @property
+    def moves(self) -> bool:
+        """Whether the first in line can be granted, refused or resumed now."""
+        return self.free or self.saturated
+
 
 class State:
     """Everything that one runtime knows."""
