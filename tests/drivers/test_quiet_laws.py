@@ -5,12 +5,112 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from endstop import AsyncContext, Context, Outcome, Reason, tool
 from endstop.core import events as e
+from endstop.store.memory import MemoryJournal
+from endstop.store.protocol import Durability
 from tests.driving import OK, Street, call, endings, quick, until
+
+
+class HeldTicket:
+    """An append that is recorded when the test says so."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: list[Callable[[Exception | None], None]] | None = []
+
+    def then(self, callback: Callable[[Exception | None], None]) -> None:
+        with self._lock:
+            if self._callbacks is not None:
+                self._callbacks.append(callback)
+                return
+        callback(None)
+
+    def done(self) -> None:
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks or [], None
+        for callback in callbacks:
+            callback(None)
+
+
+class SlowDisk:
+    """A journal that takes everything and records nothing of `kind` before `go_on`."""
+
+    def __init__(self, kind: type) -> None:
+        self._memory = MemoryJournal()
+        self._kind = kind
+        self.held: list[HeldTicket] = []
+        self.came = threading.Event()
+
+    def append(
+        self, run: str, expected_seq: int, events: Sequence[e.Event], durability: Durability
+    ) -> HeldTicket | None:
+        self._memory.append(run, expected_seq, events, durability)
+        if not any(isinstance(event, self._kind) for event in events):
+            return None
+        if durability is Durability.BUFFERED:
+            return None
+        self.held.append(HeldTicket())
+        self.came.set()
+        return self.held[-1]
+
+    def go_on(self) -> None:
+        for ticket in self.held:
+            ticket.done()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+
+@pytest.mark.parametrize("effect", ["effectful", "once"])
+def test_law_15_record_first_no_body_begins_before_its_grant_is_recorded(
+    street: Street, kind: str, effect: str
+) -> None:
+    begun = threading.Event()
+
+    @tool(effect=effect, resources=[])
+    async def act() -> None:
+        begun.set()
+
+    disk = SlowDisk(e.CallGranted)
+    house = street.open(kind, [act], journal=disk)
+    going = house.begin(call("act"))
+    assert disk.came.wait(20)
+    assert not begun.wait(0.2)
+    assert not house.watch.told(e.CallGranted)
+    disk.go_on()
+    assert going.result()[0].ok
+    assert begun.is_set()
+
+
+def test_law_15_record_first_nobody_sees_an_ending_before_it_is_recorded(
+    street: Street, kind: str
+) -> None:
+    shown: list[str] = []
+
+    @tool(effect="read_only", resources=[])
+    async def act() -> str:
+        return "paid for"
+
+    disk = SlowDisk(e.CallSettled)
+    house = street.open(
+        kind, [act], journal=disk, after=[lambda result: shown.append(result.value)]
+    )
+    going = house.begin(call("act"))
+    assert disk.came.wait(20)
+    with pytest.raises(TimeoutError):
+        going.future.result(0.2)
+    assert not house.watch.told(e.CallSettled), "observers saw it"
+    assert not shown, "an after-hook saw it"
+    disk.go_on()
+    assert going.result()[0].value == "paid for"
+    assert shown == ["paid for"]
 
 
 def test_law_10_no_blind_retry_whatever_the_end_a_body_runs_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.edges import EDGES
 from tests.mutants.runner import Mutant
 
 UNIT = "tests/unit/core/"
@@ -734,4 +735,5 @@ MUTANTS: tuple[Mutant, ...] = (
         "        pass\n",
         world(TWO, "independent"),
     ),
+    *EDGES,
 )

@@ -74,7 +74,7 @@ def run(mutant: Mutant) -> Caught:
         code, said = pytest_on(Path(place), mutant.tests)
     if code == 0:
         return Caught(mutant=mutant, test=None, words="all passed")
-    first = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
+    first = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", said, re.MULTILINE)
     if first is not None and code == 1:
         return Caught(mutant=mutant, test=first.group(1), words=_law_broken(said))
     if "Timeout" in said:

@@ -89,3 +89,19 @@ def test_law_15_what_had_not_begun_stays_open_and_is_no_failure() -> None:
     assert ends == ["r/0.0"]
     assert set(unfinished.open) == {"r/0.0", "r/0.1", "r/0.2"}
     assert not unfinished.may_have_begun("r/0.1")
+
+
+@pytest.mark.parametrize(
+    ("effect", "lost"), [("idempotent", True), ("read_only", False), ("effectful", False)]
+)
+def test_law_10_no_blind_retry_what_begins_before_its_record_may_have_begun(
+    effect: str, lost: bool
+) -> None:
+    story = Story()
+    story.say(*begin(asked(x("k")), asked(x("k"), terms=contract(effect=EffectClass(effect)))))
+    unfinished = Unfinished("r")
+    unfinished.read(story.events)
+    ends = {end.call: end for end in unfinished.closing() if isinstance(end, e.CallSettled)}
+    assert ("r/0.1" in ends) == lost
+    if lost:
+        assert ends["r/0.1"].effect is Effect.UNKNOWN
