@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -144,6 +145,11 @@ class Terminal:
     def type(self, keys: str) -> None:
         """Press keys; Ctrl-C is \\x03."""
         os.write(self._master, keys.encode())
+
+    def echoes(self) -> bool:
+        """Whether the terminal is as a shell wants it: keys are shown and come by lines."""
+        flags = termios.tcgetattr(self._master)[3]
+        return bool(flags & termios.ECHO and flags & termios.ICANON)
 
     def end(self) -> int:
         """Wait for the end; returns the exit code."""

@@ -150,3 +150,20 @@ def test_impatient_presses_do_not_tear_the_answer(tmp_path: Path) -> None:
     code, out, _ = finish(program)
     assert code == 0
     assert len(json.loads(out)) == 10
+
+
+def test_ctrl_c_before_anything_has_started_says_so(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(mark)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(60)\n"
+    )
+    asked = reply(tmp_path / "reply.json", ("get_weather", {"city": "Graz"}))
+    program = start("exec", asked, "--tools", TOOLS, "--tools", slow)
+    marked(mark)
+    program.send_signal(signal.SIGINT)
+    code, out, err = finish(program)
+    assert (code, out) == (130, "")
+    assert err == "endstop: stopped by Ctrl-C before any call was started\n"

@@ -23,6 +23,19 @@ def test_the_live_view_and_ctrl_c(tmp_path: Path) -> None:
     assert [message["tool_call_id"] for message in terminal.answer()] == ["call_0", "call_1"]
 
 
+def test_a_narrow_terminal_leaves_nothing_out(tmp_path: Path) -> None:
+    asked = reply(
+        tmp_path / "reply.json",
+        ("stubborn", {"mark": str(tmp_path / "mark")}),
+        ("nothing", {}),
+    )
+    options = ("--tools", TOOLS, "--timeout", "0.5")
+    terminal = Terminal(tmp_path / "out", "exec", asked, *options, columns=60)
+    terminal.expect("could not be stopped and may still be running")
+    terminal.expect("never started; there is no tool named 'nothing'")
+    assert terminal.end() == 1
+
+
 def test_a_human_approves_while_other_calls_go_on(tmp_path: Path) -> None:
     asked = reply(
         tmp_path / "reply.json",
@@ -36,7 +49,10 @@ def test_a_human_approves_while_other_calls_go_on(tmp_path: Path) -> None:
     # A letter alone is no consent.
     terminal.type("a")
     terminal.expect("Enter to approve")
+    assert not terminal.echoes()
     terminal.type("\r")
+    terminal.expect("what happened")
+    assert terminal.echoes(), "the terminal was not given back"
     terminal.expect("2 succeeded · spent 2 EUR")
     assert terminal.end() == 0
     assert terminal.answer()[0]["content"] == "paid 3 to ann"

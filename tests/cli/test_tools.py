@@ -7,6 +7,8 @@ import resource
 import subprocess
 from pathlib import Path
 
+import pytest
+
 import endstop as library
 from tests.cli.program import PROGRAM, TOOLS, endstop, environment, reply
 
@@ -102,3 +104,38 @@ def test_help_documents_the_exit_codes_and_comes_quickly() -> None:
 def test_importing_the_commands_loads_no_rich() -> None:
     code = "import sys, endstop.cli.main; sys.exit('rich.console' in sys.modules)"
     assert subprocess.run([PROGRAM[0], "-c", code], env=environment(), check=False).returncode == 0
+
+
+def test_a_source_that_is_named_twice_is_loaded_once() -> None:
+    done = endstop("tools", TOOLS, TOOLS, "--json")
+    names = [tool["name"] for tool in json.loads(done.stdout)]
+    assert len(names) == len(set(names))
+
+
+def test_a_terminal_that_lacks_characters_gets_escapes(tmp_path: Path) -> None:
+    asked = reply(tmp_path / "reply.json", ("get_weather", {"city": "Graz"}))
+    book = tmp_path / "runs.db"
+    options = {"PYTHONIOENCODING": "latin-1"}
+    done = endstop("exec", asked, "--tools", TOOLS, "--journal", book, **options)
+    assert done.returncode == 0, done.stderr
+    assert "\\u2713 succeeded" in done.stderr
+    assert "succeeded" in endstop("journal", book, "last", **options).stdout
+    assert "\\xb7" in endstop("exec", "--help", PYTHONIOENCODING="ascii").stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_error(tmp_path: Path, closed: str) -> None:
+    """Nor does the journal get its number, so that what is printed would be written into it."""
+    book = tmp_path / "runs.db"
+    asked = reply(tmp_path / "reply.json", ("noisy", {"text": "hello"}))
+    command = [*PROGRAM, "exec", str(asked), "--tools", TOOLS, "--journal", str(book)]
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$@" {closed}', "sh", *command],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (">&-" in closed.replace("2>&-", "")) == (done.stdout == "")
+    assert "1 succeeded" in endstop("journal", book).stdout

@@ -14,6 +14,8 @@ from endstop.core.rules import RULES
 from endstop.core.terms import Effect, Flag, Money, Phase, StoppedBy
 from endstop.run.results import CallView
 
+_PASSING = frozenset({Phase.PREPARING, Phase.QUEUED, Phase.GRANTED})
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Row:
@@ -31,6 +33,7 @@ class Row:
     ran_s: float = 0.0
     message: str = ""
     fraction: float | None = None
+    why: str = ""
     rung: str = ""
     spent: list[Money] = field(default_factory=list)
     began: bool = False
@@ -52,10 +55,17 @@ class Row:
         return (self.cost,), True
 
     @property
+    def passing(self) -> bool:
+        """Whether it is where calls usually stay for a moment only."""
+        if self.phase is Phase.STOPPING:
+            return not self.rung
+        return self.phase in _PASSING
+
+    @property
     def state(self) -> str:
         """The phase in a word, or the outcome once there is one."""
         if self.settled is not None:
-            return str(self.settled.outcome)
+            return str(self.settled.outcome).replace("_", " ")
         return str(self.phase).replace("_", " ")
 
     @property
@@ -64,7 +74,7 @@ class Row:
         if self.settled is not None:
             return _ending(self.settled)
         if self.phase is Phase.STOPPING:
-            return self.rung
+            return "; ".join(part for part in (self.why, self.rung) if part)
         return f"waits for {self.waits_for}" if self.waits_for else self.message
 
 
@@ -135,7 +145,7 @@ def _note(row: Row, event: e.Event) -> None:
         case e.CallSpent():
             row.spent.append(event.money)
         case e.StopRequested():
-            row.rung = str(event.reason).replace("_", " ")
+            row.why = str(event.reason).replace("_", " ")
         case e.AskSent():
             row.rung = f"asked to stop, {event.grace_s:g} s grace"
         case e.KillSent():

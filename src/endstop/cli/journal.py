@@ -239,7 +239,7 @@ def show_run(file: Path, wanted: str, *, as_json: bool) -> None:
     began = story.events[0].at_s if story.events else row.opened_at
     for one in story.events:
         out.print(_line(story, one, began), soft_wrap=True)
-    out.print(_calls_table(story))
+    look.print_truth(out, [_truth(story, call) for call in story.calls.values()])
     spent = look.amounts(story.spent)
     out.print(" · ".join(p for p in (_calls_words(story), f"spent {spent}" if spent else "") if p))
 
@@ -253,31 +253,13 @@ def _line(story: Story, one: Recorded, began: float) -> str:
     return f"{one.at_s - began:+9.3f} s  {who}{told(one.event)}"
 
 
-def _calls_table(story: Story) -> Any:
-    rows: list[tuple[Any, ...]] = []
-    for call in story.calls.values():
-        number = call.accepted.call.partition("/")[2]
-        ended = call.settled
-        if ended is None:
-            words = story.open_words(call.accepted.call)
-            rows.append((number, call.accepted.tool, None, "", None, "", "", words))
-            continue
-        money = look.charge(*call.charged)
-        ran = look.seconds(ended.ran_s) if ended.ran_s else ""
-        note = look.ending_note(ended)
-        rows.append(
-            (
-                number,
-                call.accepted.tool,
-                ended.outcome,
-                ended.reason,
-                ended.effect,
-                ran,
-                money,
-                note,
-            )
-        )
-    return look.truth_table(rows, spent=any(row[6] for row in rows))
+def _truth(story: Story, call: Call) -> look.Truth:
+    name, tool = call.accepted.call, call.accepted.tool
+    number = name.partition("/")[2]
+    if call.settled is None:
+        note = story.open_words(name)
+        return look.Truth(number, tool, None, "", None, "", look.amounts(call.spent), note)
+    return look.truth(number, tool, call.settled, look.charge(*call.charged))
 
 
 # --- as JSON ---------------------------------------------------------------------------------

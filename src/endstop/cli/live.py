@@ -29,11 +29,10 @@ PHASE_STYLE = {
 LASTING_S = 0.25
 """Phases that are usually over at once are told of in plain lines only once they last so long."""
 
-_PASSING = frozenset({Phase.PREPARING, Phase.QUEUED, Phase.GRANTED})
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _BAR = 10
-_STATE = len("awaiting approval")
-_TIME = len("59 min 59 s")
+_STATE_MIN = len("succeeded")
+_TIME = len("1000 ms")
 
 
 class View(Protocol):
@@ -84,13 +83,13 @@ class Lines:
 
     def changed(self, row: Row, now: float) -> None:
         """Tell of a phase at once where it is one of those that count."""
-        if row.phase not in _PASSING:
+        if not row.passing:
             self._tell(row, now)
 
     def refresh(self, now: float) -> None:
         """Tell of passing phases that do not pass, and that what is quiet is still there."""
         for row in self._board.open:
-            if row.phase in _PASSING and now - row.since >= LASTING_S:
+            if row.passing and now - row.since >= LASTING_S:
                 self._tell(row, now)
             if self._heartbeat_s is not None and now - row.heartbeat_at >= self._heartbeat_s:
                 self._beat(row, now)
@@ -184,12 +183,14 @@ class Table:
             parts.append(asked)
         return Group(*parts)
 
-    def _widths(self, rows: list[Row]) -> tuple[int, int, int]:
-        """How wide numbers, calls and amounts are, so that columns do not dance."""
+    def _widths(self, rows: list[Row]) -> tuple[int, int, int, int]:
+        """How wide numbers, calls, states and amounts are."""
         number = len(str(len(self._board.rows)))
         longest = max((len(_call_words(row)) for row in rows), default=0)
         money = max((len(_money_words(row)) for row in rows), default=0)
-        return number, min(longest, max(16, self._out.width // 3)), money
+        state = max((len(row.state) for row in rows), default=_STATE_MIN)
+        call = min(longest, max(16, self._out.width // 3))
+        return number, call, max(state, _STATE_MIN), money
 
     def _visible(self) -> tuple[list[Row], str]:
         """The rows that fit: open calls first, the rest is counted."""
@@ -197,7 +198,7 @@ class Table:
         room = max(3, self._out.size.height - (12 if self._question() is not None else 4))
         if len(rows) <= room:
             return rows, ""
-        urgent = sorted(rows, key=lambda row: (row.settled is not None, row.phase in _PASSING))
+        urgent = sorted(rows, key=lambda row: (row.settled is not None, row.passing))
         kept = set(urgent[:room])
         left = [row for row in rows if row not in kept]
         ended = look.counted(row.settled.outcome for row in left if row.settled is not None)
@@ -205,12 +206,12 @@ class Table:
         said = ", ".join(part for part in (ended, f"{still} waiting" if still else "") if part)
         return [row for row in rows if row in kept], said
 
-    def _row(self, row: Row, now: float, widths: tuple[int, int, int]) -> Text:
+    def _row(self, row: Row, now: float, widths: tuple[int, int, int, int]) -> Text:
         from rich.cells import set_cell_size
         from rich.text import Text
 
         sign, style = self._sign(row, now)
-        number, call, money = widths
+        number, call, state, money = widths
         took = row.ran_s if row.ran_s or row.settled is not None else now - row.since
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(f"{sign} ", style=style)
@@ -218,7 +219,7 @@ class Table:
         shown = set_cell_size(_call_words(row), call)
         text.append(shown[: len(row.tool)], style="bold")
         text.append(f"{shown[len(row.tool) :]}  ", style="dim")
-        text.append(f"{row.state:<{_STATE}} ", style=style)
+        text.append(f"{row.state:<{state}} ", style=style)
         text.append(f"{look.seconds(took) if took else '':>{_TIME}}", style="dim")
         if money:
             text.append(f"  {_money_words(row):>{money}}", style="yellow")

@@ -40,7 +40,7 @@ def load_tools(sources: Sequence[str]) -> list[Offered]:
     for a source that cannot be loaded or offers nothing, and for two tools of one name.
     """
     offered: list[Offered] = []
-    for number, source in enumerate(sources):
+    for number, source in enumerate(dict.fromkeys(sources)):
         found = _tools_of(_module(source, number), source)
         if not found:
             raise CallerError(f"{source} offers no tool; {HOW_TO_DECLARE}")

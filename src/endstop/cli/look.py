@@ -9,20 +9,20 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from endstop.cli.output import nobody_reads
 from endstop.core.events import CallSettled
 from endstop.core.payload import dumps
 from endstop.core.terms import Effect, Flag, Money, Outcome, StoppedBy
 from endstop.core.text import scrub
-from endstop.run.results import CallResult
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 OUTCOME_STYLE = {
     Outcome.SUCCEEDED: "green",
@@ -41,6 +41,8 @@ SIGN = {
     Outcome.TIMED_OUT: "⧖",
     Outcome.LOST: "?",
 }
+TABLE_COLUMNS = 120
+"""A narrower terminal has no room for a table that leaves nothing out."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 _RAW_IN_JSON = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -147,12 +149,69 @@ def ending_note(ended: CallSettled) -> str:
     return "; ".join(parts)
 
 
-def truth_table(rows: Sequence[Sequence[Any]], *, spent: bool) -> Table:
-    """The table of (number, tool, outcome, reason, effect, ran, spent, what happened)."""
+class Truth(NamedTuple):
+    """What is true of one call, ready to be shown; `outcome` is None where it has no ending."""
+
+    number: str
+    tool: str
+    outcome: Outcome | None
+    reason: str
+    effect: Effect | None
+    ran: str
+    spent: str
+    note: str
+
+    def ending(self) -> Text:
+        """The outcome in its colour."""
+        from rich.text import Text
+
+        if self.outcome is None:
+            return Text("no ending", style="bold yellow")
+        shown = f"{SIGN[self.outcome]} {self.outcome.replace('_', ' ')}"
+        return Text(shown, style=OUTCOME_STYLE[self.outcome])
+
+    def effects(self) -> Text:
+        """The effect in its colour."""
+        from rich.text import Text
+
+        effect = self.effect
+        return Text("") if effect is None else Text(effect, style=EFFECT_STYLE[effect])
+
+
+def print_truth(out: Console, rows: Sequence[Truth]) -> None:
+    """Print what is true of each call: a table where there is room, else a paragraph for each."""
+    out.print()
+    if out.width >= TABLE_COLUMNS:
+        out.print(_table(rows))
+        return
+    for row in rows:
+        _print_paragraph(out, row)
+    out.print()
+
+
+def _print_paragraph(out: Console, row: Truth) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    head = Text.assemble(f"{row.number} ", (words(row.tool, 64), "bold"), ": ", row.ending())
+    if row.reason and row.reason != "ok":
+        head.append(f" ({row.reason.replace('_', ' ')})")
+    if row.effect is not None:
+        head.append_text(Text.assemble(", effect ", row.effects()))
+    for name, value in (("ran", row.ran), ("spent", row.spent)):
+        if value:
+            head.append(f", {name} {value}")
+    out.print(head)
+    if row.note:
+        out.print(Padding(Text(row.note), (0, 0, 0, len(row.number) + 3)))
+
+
+def _table(rows: Sequence[Truth]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    spent = any(row.spent for row in rows)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("tool", no_wrap=True, max_width=32)
@@ -163,21 +222,18 @@ def truth_table(rows: Sequence[Sequence[Any]], *, spent: bool) -> Table:
     if spent:
         table.add_column("spent", justify="right", no_wrap=True)
     table.add_column("what happened", overflow="fold", ratio=1)
-    for number, tool, outcome, reason, effect, ran, money, note in rows:
-        ended = Text("no ending", style="bold yellow")
-        if outcome is not None:
-            ended = Text(f"{SIGN[outcome]} {outcome}", style=OUTCOME_STYLE[outcome])
-        cells: list[RenderableType] = [
-            str(number),
-            Text(words(tool, 64)),
-            ended,
-            Text(str(reason)),
-            Text(str(effect or ""), style=EFFECT_STYLE.get(effect, "")),
-            Text(ran, style="dim"),
+    for row in rows:
+        cells: list[Text] = [
+            Text(row.number),
+            Text(words(row.tool, 64)),
+            row.ending(),
+            Text(row.reason),
+            row.effects(),
+            Text(row.ran, style="dim"),
         ]
         if spent:
-            cells.append(Text(money))
-        table.add_row(*cells, Text(note))
+            cells.append(Text(row.spent))
+        table.add_row(*cells, Text(row.note))
     return table
 
 
@@ -186,24 +242,18 @@ def charge(parts: tuple[Money, ...], declared: bool) -> str:
     return f"{amounts(parts)} (declared)" if declared else amounts(parts)
 
 
-def results_table(
-    results: Sequence[CallResult], charged: Mapping[str, tuple[tuple[Money, ...], bool]]
-) -> Table:
-    """The truth about each call of a batch, in request order."""
-    rows = [
-        (
-            number,
-            result.tool,
-            result.outcome,
-            result.reason,
-            result.effect,
-            seconds(result.ran_s) if result.ran_s else "",
-            charge(*charged.get(result.call_id, (result.spent, False))),
-            ending_note(result._settled),
-        )
-        for number, result in enumerate(results, 1)
-    ]
-    return truth_table(rows, spent=any(row[6] for row in rows))
+def truth(number: str, tool: str, ended: CallSettled, spent: str) -> Truth:
+    """What is true of a call that has its ending."""
+    return Truth(
+        number=number,
+        tool=tool,
+        outcome=ended.outcome,
+        reason=str(ended.reason),
+        effect=ended.effect,
+        ran=seconds(ended.ran_s) if ended.ran_s else "",
+        spent=spent,
+        note=ending_note(ended),
+    )
 
 
 def counted(outcomes: Iterable[Outcome]) -> str:

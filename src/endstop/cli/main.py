@@ -209,6 +209,9 @@ def _complain(message: str, code: int) -> NoReturn:
 
 def main() -> None:
     """The `endstop` command. Mistakes are one line on standard error, never a traceback."""
+    from endstop.cli.output import ready_streams
+
+    ready_streams()
     try:
         code = app(prog_name="endstop", standalone_mode=False)
     except _Mistake as mistake:

@@ -6,6 +6,7 @@ run is sent to standard error, so that what a reader gets is exactly the documen
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -18,16 +19,11 @@ class Answer:
 
     def __init__(self) -> None:
         self._kept = -1
-        self._stdout = sys.stdout
 
     def __enter__(self) -> Self:
         sys.stdout.flush()
-        try:
-            self._kept = os.dup(1)
-            os.dup2(2, 1)
-        except OSError:
-            # Without a standard output or error there is nothing to keep apart.
-            self._kept = -1
+        self._kept = os.dup(1)
+        os.dup2(2, 1)
         sys.stdout = sys.stderr
         return self
 
@@ -64,11 +60,33 @@ def complain(message: str) -> None:
     line(f"endstop: {message}")
 
 
+def ready_streams() -> None:
+    """Make the standard streams usable, whatever they were when the program was started.
+
+    One that is closed leads nowhere from now on: otherwise the next file that is opened would get
+    its number, and whoever prints would write into that. Characters that a terminal's encoding
+    lacks are shown as escapes.
+    """
+    for descriptor, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            nobody_reads(descriptor)
+        if getattr(sys, name) is None:
+            mode = "r" if descriptor == 0 else "w"
+            stream = open(descriptor, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def nobody_reads(descriptor: int) -> None:
     """From now on this stream leads nowhere: a reader that has gone changes nothing else."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    if nowhere != descriptor:
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
 
 
 class _Complaints(logging.Handler):

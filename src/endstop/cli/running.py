@@ -217,7 +217,7 @@ def _print(answer: Answer, wanted: Wanted, session: Session, outcome: Outcome) -
         return
     out = look.console(stderr=True)
     charged = _charged(session)
-    out.print(look.results_table(list(results), charged))
+    look.print_truth(out, [_truth(n, one, charged) for n, one in enumerate(results, 1)])
     stopped = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
     said = [] if outcome.signal is None else [stopped[signal.Signals(outcome.signal)]]
     out.print(" · ".join([*said, *_summary(results, charged)]))
@@ -229,6 +229,11 @@ Charged = dict[str, tuple[tuple[Money, ...], bool]]
 
 def _charged(session: Session) -> Charged:
     return {call: row.charged for call, row in session.board.rows.items()}
+
+
+def _truth(number: int, result: CallResult, charged: Charged) -> look.Truth:
+    spent = look.charge(*charged.get(result.call_id, (result.spent, False)))
+    return look.truth(str(number), result.tool, result._settled, spent)
 
 
 def _summary(results: BatchResult, charged: Charged) -> list[str]:
