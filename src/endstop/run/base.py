@@ -6,6 +6,7 @@ Thin on purpose. A driver adds how to wait, how to be woken, and how to run a ho
 from __future__ import annotations
 
 import contextvars
+import copy
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ from endstop.run.parking import Parking
 from endstop.run.plans import Plan, Planner, digest
 from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult, CallView
+from endstop.run.submitted import Own, here
 from endstop.store import open_journal
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
@@ -99,6 +101,7 @@ class BaseRuntime:
             self.engine.audience.add(observer)
         self._carry = tuple(carry)
         self._closed = False
+        self.on_close: list[Callable[[str], None]] = []
         threads = ThreadWorker(self.engine.tell, slots.thread or THREADS_MAX)
         self.engine.workers[Isolation.THREAD] = threads
         self._parking = Parking(self.engine, threads)
@@ -128,10 +131,21 @@ class BaseRuntime:
         self.engine.tell(i.OpenRun(run=name, limits=limits, parent_call=parent, detached=detached))
         return name
 
+    def _begin_preparing(self, call_id: str, run_id: str, plan: Plan) -> None:
+        """Ask the hooks of a call, in the driver's own way, and tell the core what they said."""
+        raise NotImplementedError
+
     def _submit(
-        self, run_id: str, calls: Iterable[ToolCall], terms: BatchTerms
+        self,
+        run_id: str,
+        calls: Iterable[ToolCall],
+        terms: BatchTerms,
+        own: Sequence[Own] | None = None,
     ) -> tuple[str, list[tuple[str, Plan]]]:
-        """Hand a batch to the core; returns its id and the calls that still need preparing."""
+        """Hand a batch to the core; returns its id and the calls that still need preparing.
+
+        `own` is for calls that do not come from a model; see `run.submitted`.
+        """
         self._check_open()
         asked_calls = check_calls(calls)
         _check_terms(terms)
@@ -140,9 +154,15 @@ class BaseRuntime:
         plans: list[Plan] = []
         asked: list[i.Asked] = []
         context = contextvars.copy_context()
-        for call in asked_calls:
+        context.run(here.set, self)
+        for index, call in enumerate(asked_calls):
+            tool, deferred = own[index] if own is not None else (None, False)
             plan, one = self.planner.plan(
-                call, sequential=sequential, hooked=hooked, timeout_s=terms.timeout_s
+                call,
+                sequential=sequential,
+                hooked=hooked or deferred,
+                timeout_s=terms.timeout_s,
+                tool=tool,
             )
             plan.context = context.copy()
             plans.append(plan)
@@ -262,7 +282,7 @@ class BaseRuntime:
             Pending(
                 call_id=call.id,
                 tool=call.tool,
-                arguments=dict(call.arguments or {}),
+                arguments=copy.deepcopy(call.arguments or {}),
                 digest=call.approval,
                 prompt="",
                 waited_s=now - call.phase_at,

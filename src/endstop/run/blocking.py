@@ -35,6 +35,7 @@ from endstop.run.hooks import (
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult, CancelReport
+from endstop.run.submitted import close_after
 from endstop.run.waiting import Bell, CtrlC
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
@@ -76,9 +77,9 @@ class BlockingRuntime(BaseRuntime):
         self._loop_thread = LoopThread()
         self._hook_threads = DaemonThreads(HOOK_THREADS, "endstop-hook")
         self.engine.driver = self
-        self.engine.workers[Isolation.COROUTINE] = LoopThreadWorker(
-            self.engine.tell, self._loop_thread
-        )
+        worker = LoopThreadWorker(self.engine.tell, self._loop_thread)
+        # The body that talks to a peer is a coroutine, too; it has slots of its own.
+        self.engine.workers[Isolation.COROUTINE] = self.engine.workers[Isolation.REMOTE] = worker
         self.engine.recover()
 
     def __enter__(self) -> Self:
@@ -182,7 +183,7 @@ class BlockingRuntime(BaseRuntime):
         for over in self._stop_all():
             self._until(over, None)
         self._hook_threads.close()
-        for worker in self.engine.workers.values():
+        for worker in set(self.engine.workers.values()):
             worker.close()
         self.engine.journal.close()
 
@@ -324,6 +325,8 @@ class BlockingRun:
         if self.id in engine.state.runs:
             engine.tell(i.CloseRun(run=self.id))
             engine.forget(self.id)
+        for check in self._runtime.on_close:
+            check(self.id)
 
     def __enter__(self) -> Self:
         return self
@@ -334,7 +337,7 @@ class BlockingRun:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        close_after(self.close, error)
 
 
 class BlockingCancellation:

@@ -12,6 +12,7 @@ from endstop.core.state import CallState
 from endstop.core.terms import Mode, Reason, ToolCall
 from endstop.run.base import BatchTerms
 from endstop.run.results import BatchResult, CallResult, CancelReport
+from endstop.run.submitted import close_after
 
 if TYPE_CHECKING:
     from endstop.run.runtime import Runtime
@@ -69,6 +70,8 @@ class Run:
         if self.id in engine.state.runs:
             engine.tell(i.CloseRun(run=self.id))
             engine.forget(self.id)
+        for check in self._runtime.on_close:
+            check(self.id)
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,7 +82,7 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        close_after(self.close, error)
 
 
 class Cancellation:

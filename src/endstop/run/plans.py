@@ -87,10 +87,20 @@ class Planner:
         self.tools[tool.name] = tool
 
     def plan(
-        self, call: ToolCall, *, sequential: bool, hooked: bool, timeout_s: float | None
+        self,
+        call: ToolCall,
+        *,
+        sequential: bool,
+        hooked: bool,
+        timeout_s: float | None,
+        tool: Tool | None = None,
     ) -> tuple[Plan, Asked]:
-        """The plan of a call and what the core is told of it."""
-        tool = self.tools.get(call.tool)
+        """The plan of a call and what the core is told of it.
+
+        `tool` is for a call that does not come from a model: its tool is offered to none.
+        """
+        if tool is None:
+            tool = self.tools.get(call.tool)
         if tool is None:
             return self._refused(call, None, Reason.UNKNOWN_TOOL, self._unknown(call.tool))
         contract = resolve(
@@ -104,14 +114,18 @@ class Planner:
             if call.raw:
                 words += f"\nreceived: {safe_text(call.raw, 500)}"
             return self._refused(call, tool, Reason.INVALID_ARGUMENTS, words)
+        try:
+            arguments = snapshot(call.arguments)
+        except Unserialisable as error:
+            return self._refused(call, tool, Reason.INVALID_ARGUMENTS, str(error))
         plan = Plan(tool.name, tool, contract)
-        problem = self._fill(plan, tool, call.arguments)
+        problem = self._fill(plan, tool, arguments)
         if problem is not None:
-            return self._refused(call, tool, problem.reason, problem.message, call.arguments)
+            return self._refused(call, tool, problem.reason, problem.message, arguments)
         asked = _asked(
             model_id=call.model_id,
             tool=tool.name,
-            arguments=call.arguments,
+            arguments=arguments,
             contract=contract,
             claims=plan.claims,
             cost=plan.cost,
@@ -181,6 +195,34 @@ class Planner:
     def _unknown(self, name: str) -> str:
         known = ", ".join(sorted(self.tools)[:50]) or "none"
         return f"there is no tool named {safe_text(name, 200)!r}; the tools are: {known}"
+
+
+def snapshot(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The runtime's own copy of a call's arguments, as data.
+
+    What is asked about, recorded and run must not change when the caller's object does (law 13
+    one-approval). Raises Unserialisable for what has no JSON form (law 19 any-payload).
+    """
+    if type(arguments) is dict:
+        for key, value in arguments.items():
+            kind = type(value)
+            plain = value is None or kind is bool or (kind is int and -_INT < value < _INT)
+            if not (plain or (kind is str and _is_plain(value))) or not _is_plain(key):
+                break
+        else:
+            return arguments.copy()
+    data = to_data(arguments, where="arguments", strict=True)
+    if not isinstance(data, dict):
+        raise Unserialisable(f"arguments are a mapping, not {type(arguments).__name__}")
+    return data
+
+
+_INT = 2**53
+_CHARS = 10_000
+
+
+def _is_plain(text: object) -> bool:
+    return isinstance(text, str) and len(text) <= _CHARS and text.isascii() and "\0" not in text
 
 
 def digest(tool: str, arguments: dict[str, Any], claims: tuple[Claim, ...]) -> str:

@@ -94,7 +94,9 @@ class Runtime(BaseRuntime):
         self.engine.clock = loop.time
         self.engine.driver = self
         self.engine.shows_results = bool(self.hooks.after)
-        self.engine.workers[Isolation.COROUTINE] = CoroutineWorker(self.engine.tell, loop)
+        worker = CoroutineWorker(self.engine.tell, loop)
+        # The body that talks to a peer is a coroutine, too; it has slots of its own.
+        self.engine.workers[Isolation.COROUTINE] = self.engine.workers[Isolation.REMOTE] = worker
         self.engine.recover()
         return loop
 
@@ -122,10 +124,10 @@ class Runtime(BaseRuntime):
             return await run.execute(calls, **terms)
 
     async def _execute(self, run: Run, calls: Iterable[ToolCall], terms: BatchTerms) -> BatchResult:
-        loop = self._start()
+        self._start()
         batch, unprepared = self._submit(run.id, calls, terms)
         for call_id, plan in unprepared:
-            self._begin_preparing(loop, call_id, run.id, plan)
+            self._begin_preparing(call_id, run.id, plan)
         parked = self._parking.begin()
         cancelled = await self._until(
             self.engine.promise(batch),
@@ -210,7 +212,7 @@ class Runtime(BaseRuntime):
         for task in tuple(self._tasks):
             task.cancel()
         self._hook_threads.close()
-        for worker in self.engine.workers.values():
+        for worker in set(self.engine.workers.values()):
             worker.close()
         self.engine.journal.close()
 
@@ -253,13 +255,11 @@ class Runtime(BaseRuntime):
 
     # -- hooks
 
-    def _begin_preparing(
-        self, loop: asyncio.AbstractEventLoop, call_id: str, run_id: str, plan: Plan
-    ) -> None:
+    def _begin_preparing(self, call_id: str, run_id: str, plan: Plan) -> None:
         if not self.hooks.before:
             self._prepare_at_once(call_id, run_id, plan)
             return
-        task = loop.create_task(self._prepare(call_id, run_id, plan))
+        task = self._start().create_task(self._prepare(call_id, run_id, plan))
         plan.hook_task = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

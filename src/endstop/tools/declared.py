@@ -82,10 +82,10 @@ def declare(
 ) -> Declared:
     """Check a declaration. Raises ContractError naming the tool, what is wrong and the mend."""
     where = _choice(name, "isolation", Isolation, isolation, _default_isolation(is_async))
-    if where is Isolation.REMOTE:
+    if is_async is False and where is Isolation.REMOTE:
         raise ContractError(
-            f'tool `{name}`: no worker runs isolation="remote" yet; use "coroutine", "thread" or '
-            '"process"'
+            f'tool `{name}`: isolation="remote" is for an async function that talks to a peer; '
+            'write "async def", or use "thread" or "process"'
         )
     if is_async and where is Isolation.THREAD:
         raise ContractError(

@@ -505,7 +505,7 @@ def test_a_function_that_cannot_be_a_tool_is_refused_where_it_is_declared(
     [
         ({"effect": "harmless"}, 'effect is one of "read_only"'),
         ({"isolation": "container"}, "isolation is one of"),
-        ({"isolation": "remote"}, "no worker runs"),
+        ({"isolation": "remote"}, "async function that talks to a peer"),
         ({"isolation": "coroutine"}, "async def"),
         ({"exclusive": 1}, "exclusive is True or False"),
         ({"timeout": "soon"}, "timeout = 'soon'"),
