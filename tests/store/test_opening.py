@@ -74,8 +74,42 @@ def test_a_newer_version_is_named(tmp_path: Path, name: str, readonly: bool) -> 
     path = tmp_path / "runs.db"
     SqliteJournal(path).close()
     spoil(path, f"UPDATE meta SET value = '99' WHERE name = '{name}'")
-    with pytest.raises(JournalError, match=rf"newer endstop \({name} 99, this one knows 1\)"):
+    with pytest.raises(JournalError, match=rf"newer endstop \({name} 99, this one knows \d+\)"):
         SqliteJournal(path, readonly=readonly)
+
+
+def make_first_schema(path: Path) -> None:
+    """A journal as the first schema had it: without an inbox."""
+    journal = SqliteJournal(path)
+    record(journal, "r", 0, opened("r"))
+    journal.close()
+    spoil(path, "DROP TABLE requests", "UPDATE meta SET value = '1' WHERE name = 'schema'")
+
+
+def test_a_file_of_the_first_schema_is_upgraded_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    make_first_schema(path)
+    viewer = SqliteJournal(path, readonly=True)
+    assert events_of(viewer, "r") == [opened("r")], "reading alone changes nothing"
+    journal = SqliteJournal(path)
+    asked = journal.inbox().post("r", "r", "cancel", {}, "somebody")
+    assert asked is not None
+    assert events_of(journal, "r") == events_of(viewer, "r") == [opened("r")]
+    record(journal, "s", 0, opened("s"))
+    journal.close()
+    viewer.close()
+    SqliteJournal(path).close()
+
+
+def test_many_processes_may_upgrade_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    make_first_schema(path)
+    script = (
+        "import sys; from endstop.store.sqlite import SqliteJournal; SqliteJournal(sys.argv[1])"
+    )
+    children = [python(script, path) for _ in range(3)]
+    for child in children:
+        assert output(child) == ""
 
 
 def test_a_journal_without_a_version_is_damaged(tmp_path: Path) -> None:

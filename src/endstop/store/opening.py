@@ -15,7 +15,7 @@ from endstop.errors import JournalError
 from endstop.store.codec import FORMAT
 from endstop.store.sql import SQL
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the tables in `queries.sql`."""
 APPLICATION_ID = 1701733459
 """What `mark_file` in `queries.sql` writes."""
@@ -29,7 +29,12 @@ _TABLES = (
     "one_ending_per_call",
     "one_ending_per_run",
     "open_runs",
+    "create_requests",
+    "create_open_requests",
 )
+# What a file of each older schema lacks. Tables are only ever added, so that a program of an older
+# version that has the file open is not disturbed.
+_ADDED = {1: ("create_requests", "create_open_requests")}
 # SQLite reports some conflicts at once instead of waiting: how long between two attempts.
 _RETRY_S = 0.01
 
@@ -127,6 +132,10 @@ def _prepared(connection: sqlite3.Connection, path: Path) -> bool:
             if not _is_ours(connection, path):
                 _create(connection)
             execute(SQL["commit"])
+        elif _schema(connection) in _ADDED:
+            execute(SQL["begin_write"])
+            _upgrade(connection)
+            execute(SQL["commit"])
         _check_version(connection, path)
     except sqlite3.OperationalError as error:
         if connection.in_transaction:
@@ -144,6 +153,23 @@ def _create(connection: sqlite3.Connection) -> None:
     for name, version in _VERSIONS.items():
         connection.execute(SQL["set_meta"], (name, str(version)))
     connection.execute(SQL["mark_file"])
+
+
+def _schema(connection: sqlite3.Connection) -> int:
+    """The schema that a file says it has; 0 where it does not say."""
+    row = connection.execute(SQL["get_meta"], ("schema",)).fetchone()
+    return int(row[0]) if row is not None and row[0].isdecimal() else 0
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Bring a file of an older schema to this one, in place; its rows stay as they are."""
+    # Asked again inside the transaction: another process may have been faster.
+    before = _schema(connection)
+    for version in range(before, SCHEMA):
+        for name in _ADDED[version]:
+            connection.execute(SQL[name])
+    if before < SCHEMA:
+        connection.execute(SQL["change_meta"], (str(SCHEMA), "schema"))
 
 
 def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:

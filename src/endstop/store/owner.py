@@ -69,6 +69,11 @@ def is_alive(text: str) -> bool:
     return _UNKNOWN in (owner.started, started) or owner.started == started
 
 
+def exists(pid: int) -> bool:
+    """Whether a process of this machine has this number now, whichever that is."""
+    return _started(pid) is not None
+
+
 def _host() -> str:
     return socket.gethostname().replace(":", "_")
 

@@ -116,9 +116,34 @@ CREATE UNIQUE INDEX one_ending_per_run
 -- Few of many runs are open: finding the orphans must not scan those that are over.
 CREATE INDEX open_runs ON runs (id) WHERE ended_at IS NULL
 
+-- name: create_requests
+-- What other processes ask of the driver of a run. `asker` and `taken_by` are owners as in `runs`;
+-- a row without an answer is open, whoever has taken it.
+CREATE TABLE requests (
+    id          INTEGER PRIMARY KEY,
+    run         TEXT NOT NULL,
+    target      TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    by          TEXT NOT NULL,
+    at_s        REAL NOT NULL,
+    asker       TEXT NOT NULL,
+    taken_by    TEXT,
+    answer      TEXT,
+    answered_at REAL
+)
+
+-- name: create_open_requests
+-- The few open requests are found among any number of old ones.
+CREATE INDEX open_requests ON requests (run) WHERE answer IS NULL
+
 -- name: set_meta
 -- In the transaction that makes the tables: no journal is ever without its versions.
 INSERT INTO meta (name, value) VALUES (?, ?)
+
+-- name: change_meta
+-- In the transaction that adds what the newer version needs.
+UPDATE meta SET value = ? WHERE name = ?
 
 -- name: get_meta
 -- Read at every opening, before anything else is believed.
@@ -181,3 +206,48 @@ UPDATE runs SET owner = ? WHERE run = ? AND ended_at IS NULL AND owner IS ?
 -- name: let_go
 -- At close: what this journal still drove may be adopted, also by this process.
 UPDATE runs SET owner = NULL WHERE ended_at IS NULL AND owner = ?
+
+-- name: list_owned
+-- What a driver still has, after somebody took runs by force.
+SELECT run FROM runs WHERE ended_at IS NULL AND owner = ?
+
+-- name: count_taken
+-- Each driver compares this number with the one it saw, and looks for its runs where it differs.
+INSERT INTO meta (name, value) VALUES ('taken', '1')
+ON CONFLICT (name) DO UPDATE SET value = CAST(value AS INTEGER) + 1
+
+
+-- name: data_version
+-- Differs from its last value when another connection has committed; reads shared memory only.
+PRAGMA data_version
+
+-- name: get_run
+-- Who drives it and whether it is over, in the transaction that acts on it.
+SELECT owner, ended_at FROM runs WHERE run = ?
+
+-- name: post_request
+-- The run is known to be open in the same transaction.
+INSERT INTO requests (run, target, kind, body, by, at_s, asker) VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: open_requests
+-- For the driver: what it has not taken yet of what is asked about its runs, in the order of asking.
+SELECT requests.id, requests.run, target, kind, body, by, at_s
+FROM requests JOIN runs ON runs.run = requests.run
+WHERE requests.answer IS NULL AND runs.owner = ? AND requests.taken_by IS NOT ?
+ORDER BY requests.id
+
+-- name: take_request
+-- So that a request is handed out once to each driver; a later driver is handed it again.
+UPDATE requests SET taken_by = ? WHERE id = ? AND answer IS NULL
+
+-- name: answer_request
+-- Compare and set: one answer, by the driver or by whoever gives up waiting for it.
+UPDATE requests SET answer = ?, answered_at = ? WHERE id = ? AND answer IS NULL
+
+-- name: get_answer
+-- For whoever asked.
+SELECT answer FROM requests WHERE id = ?
+
+-- name: get_asker
+-- Whose bell to ring when the answer is there.
+SELECT asker FROM requests WHERE id = ?

@@ -42,6 +42,11 @@ class Append:
         self.done = False
         self.error: Exception | None = None
 
+    @classmethod
+    def alone(cls, run: str, seq: int, events: Sequence[Event], durability: Durability) -> Append:
+        """An append that stands in no queue."""
+        return cls(Lock(), run, seq, events, durability)
+
     def then(self, callback: Callback) -> None:
         """Call back once, from the writer's thread, or at once if already decided."""
         with self.lock:
@@ -93,6 +98,16 @@ class Recorder:
         self._refused, self._refused_runs = {}, {}
         self._write(group)
         return self._refused
+
+    def add(self, append: Append) -> None:
+        """Insert one append in the transaction that its caller has begun and will end.
+
+        Raises `JournalError` where something in it cannot be recorded.
+        """
+        encoded = self._encode(append)
+        if encoded is None:
+            raise self._refused.get(append) or JournalError("there is nothing to append")
+        self._insert([encoded])
 
     def forget(self, run: str) -> None:
         """Drop what is believed of a run that has just been adopted."""

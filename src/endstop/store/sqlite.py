@@ -18,11 +18,14 @@ from typing import Any, NamedTuple
 
 from endstop.core.events import Event
 from endstop.errors import JournalError
+from endstop.store.bell import ring
 from endstop.store.codec import decode
+from endstop.store.inbox import Inbox
 from endstop.store.opening import connect, open_for_reading, open_for_writing
 from endstop.store.owner import is_alive, this_owner
 from endstop.store.protocol import Durability, Recorded, Ticket
 from endstop.store.sql import SQL
+from endstop.store.taking import Decide, take_over
 from endstop.store.writer import Writer
 
 BUSY_S = 10.0
@@ -74,6 +77,7 @@ class SqliteJournal:
         self._reading = threading.Lock()
         self._reader: sqlite3.Connection | None = None
         self._writer: Writer | None = None
+        self._inbox = Inbox(self._path, self._owner, busy_s)
         if readonly:
             self._reader = open_for_reading(self._path, busy_s)
         else:
@@ -143,12 +147,38 @@ class SqliteJournal:
                 if not free or owner == self._owner:
                     return False
                 changed = connection.execute(SQL["adopt_run"], (self._owner, run, owner)).rowcount
+                if force:
+                    connection.execute(SQL["count_taken"])
                 connection.execute(SQL["commit"])
         except sqlite3.Error as error:
             raise JournalError(f"{self._path}: run {run!r} cannot be adopted: {error}") from error
         assert changed == 1, "the row was read in the same transaction"
         writer.forget(run)
+        if force and owner is not None:
+            ring(self._path, owner)
         return True
+
+    def take_over(self, run: str, decide: Decide, *, force: bool = False) -> list[Event] | None:
+        """Take a run from its driver and record what follows from that, in one step.
+
+        `decide` is given what is recorded and says what to append, at least one event; it must not
+        use the journal. With that event the old driver is fenced off: whatever it appends later is
+        refused. Without `force` only from a driver that is gone. Returns what was appended; None
+        where the driver lives or the run is over. Raises NotFound for an unknown run.
+        """
+        writer = self._writing()
+        self._drain()
+        events = take_over(self._path, self._owner, self._busy_s, run, decide, force=force)
+        writer.forget(run)
+        return events
+
+    # --- the inbox --------------------------------------------------------------------------------
+
+    def inbox(self) -> Inbox:
+        """What other processes ask of this owner, and what it asks of others."""
+        self._writing()
+        self._check_open()
+        return self._inbox
 
     def flush(self) -> None:
         """Wait until everything appended so far is recorded or refused."""
@@ -162,6 +192,7 @@ class SqliteJournal:
         """
         self._check_process()
         self._closed = True
+        self._inbox.close()
         with self._reading:
             if self._reader is not None:
                 self._reader.close()
