@@ -32,7 +32,7 @@ def test_an_example_prints_what_the_pages_say(example: Path, tmp_path: Path) -> 
 def test_an_example_is_quoted_as_it_is(example: Path) -> None:
     text = example.read_text(encoding="utf-8")
     for fence in shown(example, "python"):
-        assert fence.text == text, f"{fence.where} differs from examples/{example.name}"
+        assert fence.text == text, f"{fence.where}: run python -m tests.docs"
 
 
 def test_every_quoted_example_exists() -> None:

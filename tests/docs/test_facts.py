@@ -42,7 +42,7 @@ def first_column(text: str) -> list[str]:
 
 def test_the_diagram_is_the_rules_table() -> None:
     shown = [f.text for f in fences() if f.language == "mermaid" and f.page == "docs/lifecycle.md"]
-    assert shown == [diagram()], "paste what endstop.core.rules.diagram() returns"
+    assert shown == [diagram()], "run python -m tests.docs"
 
 
 @pytest.mark.parametrize("enum", ENUMS, ids=lambda enum: enum.__name__)
