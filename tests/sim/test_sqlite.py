@@ -13,7 +13,7 @@ from endstop.testing.playing import play_story, same_story
 from endstop.testing.simulator import Driver, Settings
 from endstop.testing.story import story_of
 
-SEEDS = range(30)
+SEEDS = range(15)
 DRIVERS: list[Driver] = ["async", "blocking"]
 
 

@@ -82,6 +82,7 @@ def _let_delegate(sim: Sim) -> None:
     """Let bodies start runs of their own, where the driver lets them."""
 
     def terms(what: Delegate, call: str) -> tuple[str, ToolCall]:
+        sim.parents.add(call.partition("/")[0])
         script = what.child.call
         arguments = {"n": what.number, "key": script.key}
         name = f"{call.replace('/', '-')}-{what.number.rpartition('.')[2]}"

@@ -126,10 +126,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """One callback; time jumps when none is ready. Called by `run_forever`."""
+        if self._outside:
+            self._wait_outside()
         self._take_due()
         while not self._handles:
-            if not self._wait_outside():
-                self._jump()
+            self._jump()
             self._take_due()
         if self._shuffle:
             self._handles.rotate(-self.random.randrange(len(self._handles)))
@@ -184,15 +185,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
         return back
 
-    def _wait_outside(self) -> bool:
-        """Wait for code outside; whether something is ready because of it."""
+    def _wait_outside(self) -> None:
+        """Wait until all code outside is back, so that its pace does not decide the order."""
         with self._outside_moved:
-            came = self._outside_moved.wait_for(
-                lambda: self._handles or not self._outside, OUTSIDE_S
-            )
+            came = self._outside_moved.wait_for(lambda: not self._outside, OUTSIDE_S)
         if not came:
             raise Deadlock(f"code outside did not come back in {OUTSIDE_S:g} s\n{self.listing()}")
-        return bool(self._handles)
 
     # -- running
 

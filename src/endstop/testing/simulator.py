@@ -81,7 +81,7 @@ class Sim:
         self._waiters: list[asyncio.Future[Any]] = []
         self._callers: dict[str, asyncio.Future[Any]] = {}
         self._must_be_cancelled: set[str] = set()
-        self._parents: set[str] = set()
+        self.parents: set[str] = set()
         self._closing = False
         self._opened = False
 
@@ -313,7 +313,7 @@ class Sim:
             return
         self.told.trace.append((self.loop.time(), event))
         if isinstance(event, e.RunOpened) and event.parent_call is not None:
-            self._parents.add(event.parent_call.partition("/")[0])
+            self.parents.add(event.parent_call.partition("/")[0])
         self.told.wrong += self._check_state()
         interrupt = self.settings.interrupt
         if interrupt is not None and interrupt.after_event == len(self.told.trace):
@@ -326,7 +326,7 @@ class Sim:
         # A run that is over may be forgotten, but for its abandoned calls; the books of it and of
         # its parents are complete, what they were added up from is not there any more.
         partial_books = [f"law 20 paid-once: {run.id} " for run in state.runs.values() if run.ended]
-        partial_books += [f"law 20 paid-once: {run} " for run in self._parents]
+        partial_books += [f"law 20 paid-once: {run} " for run in self.parents]
         wrong = [one for one in check_state(state) if not one.startswith(tuple(partial_books))]
         return without_rewrites(wrong, self.journal.log) if wrong else wrong
 

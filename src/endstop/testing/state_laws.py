@@ -324,7 +324,7 @@ def _books(state: State, run: RunState) -> Iterator[str]:
         yield f"law 20 paid-once: {run.id} has {book.reserved} reserved, its calls {reserved}"
     if {c: a for c, a in book.spent.items() if a} != {c: a for c, a in spent.items() if a}:
         yield f"law 20 paid-once: {run.id} has {book.spent} spent, its calls {spent}"
-    counted = [c for c in mine if c.started or c.phase is Phase.GRANTED]
+    counted = [c for c in mine if c.started or c.retried or c.phase is Phase.GRANTED]
     if book.calls != len(counted):
         yield f"law 20 paid-once: {run.id} counts {book.calls} starts, there were {len(counted)}"
     tools: dict[str, int] = {}

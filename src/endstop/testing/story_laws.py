@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from endstop.core import events as e
 from endstop.core.rules import RULES
+from endstop.core.state import worst
 from endstop.core.terms import (
     CANCEL_REASONS,
     Claim,
@@ -34,6 +35,9 @@ class _Call:
         self.phase = Phase.PREPARING
         self.grants = 0
         self.starts = 0
+        self.attempts = 0
+        self.left = Effect.NONE
+        self.reconciled: bool | None = None
         self.stops: list[e.StopRequested] = []
         self.asked = 0
         self.kills = 0
@@ -65,6 +69,7 @@ class _Story:
                 | e.RunCancelled()
                 | e.RunClosing()
                 | e.RunInterrupted()
+                | e.RunResumed()
                 | e.RunEnded()
                 | e.BatchOpened()
                 | e.BatchCancelled()
@@ -103,8 +108,20 @@ class _Story:
                 self._batch_closed(event)
             case e.RunEnded():
                 self._run_ended(event)
-            case e.RunClosing() | e.RunInterrupted():
+            case e.RunInterrupted():
+                self._interrupted(event.run)
+            case e.RunResumed():
+                if event.run in self.ended or event.run in self.cancelled:
+                    self.wrong.append(f"law 3 one-ending: {event.run} was resumed after its end")
+            case e.RunClosing():
                 pass
+
+    def _interrupted(self, run: str) -> None:
+        """An idempotent body does not wait for its record: it may have begun without one."""
+        for call in self.calls.values():
+            idempotent = call.accepted.contract.effect is EffectClass.IDEMPOTENT
+            if call.accepted.run == run and call.ending is None and idempotent:
+                call.left = worst(call.left, Effect.UNKNOWN)
 
     def _batch_closed(self, event: e.BatchClosed) -> None:
         if event.batch in self.closed:
@@ -154,6 +171,10 @@ class _Story:
         match event:
             case e.CallGranted() | e.CallStarted():
                 self._towards_body(call, event)
+            case e.CallRetried():
+                self._retried(call, event)
+            case e.CallReconciled():
+                call.reconciled = event.done
             case e.ApprovalAsked():
                 call.question, call.claims = event.digest, event.claims
             case e.ApprovalAnswered():
@@ -221,20 +242,56 @@ class _Story:
             self.wrong.append(f"law 1 one-door: {event.call} was granted twice")
         for earlier_id in self.of_batch[batch][: call.accepted.index]:
             earlier = self.calls[earlier_id]
-            waits = earlier.ending is None and not earlier.grants
+            waits = earlier.ending is None and not (earlier.grants or earlier.attempts)
             if waits and any(conflict(a, b) for a in earlier.claims for b in call.claims):
                 self.wrong.append(
                     f"law 4 one-answer: {event.call} was granted before {earlier_id}, "
                     "which it conflicts with"
                 )
 
+    def _retried(self, call: _Call, event: e.CallRetried) -> None:
+        """Law 10: who may be tried again, how often, and under one budget."""
+        contract, batch = call.accepted.contract, call.accepted.batch
+        call.attempts += 1
+        told = call.reconciled is False
+        harmless = contract.effect in (EffectClass.READ_ONLY, EffectClass.IDEMPOTENT) or told
+        known = event.reason is Reason.TOOL_ERROR and event.effect is Effect.NONE
+        if not (harmless or known):
+            self.wrong.append(f"law 10 no-blind-retry: {event.call} left {event.effect} behind")
+        if event.attempt != call.attempts:
+            self.wrong.append(f"law 10 no-blind-retry: {event.call} counts {event.attempt}")
+        lost = event.reason is Reason.DRIVER_LOST
+        if not lost and call.attempts > contract.retries:
+            self.wrong.append(f"law 10 no-blind-retry: {event.call} is tried too often")
+        if call.stops or event.run in self.cancelled or batch in self.cancelled:
+            self.wrong.append(f"law 10 no-blind-retry: {event.call} was stopped and tried again")
+        if contract.deadline_s is not None and event.used_s >= contract.deadline_s:
+            self.wrong.append(f"law 10 no-blind-retry: {event.call} has no time left")
+        if (
+            contract.effect is EffectClass.IDEMPOTENT
+            and event.effect is Effect.NONE
+            and not (told or contract.commits)
+        ):
+            self.wrong.append(f"law 5 honest-effect: {event.call} says its attempt left nothing")
+        call.left = worst(call.left, event.effect)
+        call.grants = call.starts = 0
+        call.commit, call.in_commit = None, False
+        call.reconciled = None
+
     def _settled(self, call: _Call, event: e.CallSettled) -> None:
         if call.ending is not None:
             self.wrong.append(f"law 3 one-ending: {event.call} was settled twice")
             return
         call.ending = event
-        if call.starts:
+        if event.retried != call.attempts:
+            self.wrong.append(f"law 10 no-blind-retry: {event.call} ends with {event.retried}")
+        if call.reconciled:
+            if (event.outcome, event.effect) != (Outcome.SUCCEEDED, Effect.DONE):
+                self.wrong.append(f"law 5 honest-effect: {event.call} was done, says its tool")
+        elif call.starts:
             self._after_start(call, event)
+        elif call.attempts or call.left is not Effect.NONE:
+            self._not_again(call, event)
         else:
             self._without_start(call, event)
         sums = {money.currency: money.amount for money in event.spent}
@@ -260,6 +317,18 @@ class _Story:
         if event.alive or event.stopped_by is not None or event.ran_s:
             self.wrong.append(f"law 5 honest-effect: {event.call} never began and was stopped")
 
+    def _not_again(self, call: _Call, event: e.CallSettled) -> None:
+        """An earlier attempt began: its ending never says that nothing did."""
+        lost = event.reason is Reason.DRIVER_LOST
+        if event.effect is not call.left and not (lost and event.effect is Effect.UNKNOWN):
+            self.wrong.append(
+                f"law 5 honest-effect: {event.call} left {call.left}, says {event.effect}"
+            )
+        if event.outcome is Outcome.REJECTED:
+            self.wrong.append(f"law 5 honest-effect: {event.call} began and was rejected")
+        if event.alive or event.stopped_by is not None:
+            self.wrong.append(f"law 5 honest-effect: {event.call} was not running and was stopped")
+
     def _after_start(self, call: _Call, event: e.CallSettled) -> None:
         contract = call.accepted.contract
         if event.outcome is Outcome.REJECTED:
@@ -267,6 +336,8 @@ class _Story:
         returned = event.reason in (Reason.OK, Reason.RESULT_UNSERIALISABLE)
         if returned or call.commit:
             told = event.effect is Effect.DONE or (not returned and call.in_commit)
+        elif call.left is not Effect.NONE:
+            told = event.effect is call.left
         elif contract.effect is EffectClass.READ_ONLY:
             told = event.effect is Effect.NONE
         elif contract.commits and call.commit is None and not call.in_commit:
