@@ -213,7 +213,7 @@ def snapshot(arguments: dict[str, Any]) -> dict[str, Any]:
             return arguments.copy()
     data = to_data(arguments, where="arguments", strict=True)
     if not isinstance(data, dict):
-        raise Unserialisable(f"arguments are a mapping, not {type(arguments).__name__}")
+        raise Unserialisable("arguments", f"is no mapping but {type(arguments).__name__}")
     return data
 
 
