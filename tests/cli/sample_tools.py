@@ -89,6 +89,13 @@ def fails(why: str) -> str:
     raise ValueError(why)
 
 
+@tool(resources=[])
+def leaves_mark(mark: str) -> str:
+    """Leave a mark, and return."""
+    _mark(mark)
+    return "marked"
+
+
 @tool
 async def waits(ctx: AsyncContext, mark: str) -> str:
     """Wait for ever, and stop when asked."""

@@ -19,9 +19,11 @@ def finish(program: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 def test_ctrl_c_stops_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
     wait = ("waits", {"mark": str(tmp_path / "mark")})
-    asked = reply(tmp_path / "reply.json", wait, ("get_weather", {"city": "Graz"}), wait)
+    quick = ("leaves_mark", {"mark": str(tmp_path / "quick")})
+    asked = reply(tmp_path / "reply.json", wait, quick, wait)
     program = start("exec", asked, "--tools", TOOLS, "--json")
     marked(tmp_path / "mark")
+    marked(tmp_path / "quick")
     program.send_signal(signal.SIGINT)
     code, out, err = finish(program)
     assert code == 130
@@ -167,3 +169,14 @@ def test_ctrl_c_before_anything_has_started_says_so(tmp_path: Path) -> None:
     code, out, err = finish(program)
     assert (code, out) == (130, "")
     assert err == "endstop: stopped by Ctrl-C before any call was started\n"
+
+
+def test_a_run_without_any_limit_can_be_stopped(tmp_path: Path) -> None:
+    asked = reply(tmp_path / "reply.json", ("waits", {"mark": str(tmp_path / "mark")}))
+    options = ("--timeout", "0", "--deadline", "inf")
+    program = start("exec", asked, "--tools", TOOLS, "--json", *options)
+    marked(tmp_path / "mark")
+    program.send_signal(signal.SIGINT)
+    code, out, _ = finish(program)
+    assert code == 130
+    assert json.loads(out)["calls"][0]["stopped_by"] == "asked"

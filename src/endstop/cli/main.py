@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import endstop
+from endstop.config import SECONDS_MAX
 from endstop.errors import EndstopError, JournalError
 
 app = typer.Typer(
@@ -115,8 +116,6 @@ def exec_(
 ) -> None:
     from endstop.cli.running import Wanted, run
 
-    _check_seconds("--deadline", deadline)
-    _check_seconds("--approval-timeout", approval_timeout)
     wanted = Wanted(
         reply=reply,
         tools=tuple(tools),
@@ -125,9 +124,9 @@ def exec_(
         format=None if format is None else str(format),
         parallel=parallel,
         timeout_s=timeout,
-        deadline_s=deadline,
+        deadline_s=_seconds("--deadline", deadline),
         approve_all=yes,
-        approval_s=approval_timeout,
+        approval_s=_seconds("--approval-timeout", approval_timeout),
         as_json=as_json,
     )
     raise typer.Exit(run(wanted))
@@ -195,9 +194,12 @@ def demo(
     tell(keep=keep, fast=fast, as_json=as_json)
 
 
-def _check_seconds(option: str, value: float | None) -> None:
-    if value is not None and not value > 0:
+def _seconds(option: str, value: float | None) -> float | None:
+    if value is None:
+        return None
+    if not value > 0:
         raise typer.BadParameter(f"{option} is a number of seconds above 0, not {value:g}")
+    return min(value, SECONDS_MAX)
 
 
 def _complain(message: str, code: int) -> NoReturn:
