@@ -34,7 +34,7 @@ async def main() -> None:
         ToolCall(model_id="", tool="write", arguments={"path": path, "text": text})
         for path, text in files.items()
     ]
-    config = Config.load(timeouts={"hooks": 0.5})
+    config = Config.load(timeouts={"hooks": 1})
     async with Runtime([write], config=config, before=[policy], after=[audit]) as runtime:
         results = await runtime.execute(calls)
     for result in results:

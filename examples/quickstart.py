@@ -1,39 +1,36 @@
 import asyncio
 
-from endstop import AsyncContext, Runtime, read_reply, tool
+from endstop import AsyncContext, Run, Runtime, read_reply, tool
 
-
-@tool(effect="read_only")
-async def weather(city: str) -> str:
-    return f"{city}: 21 degrees"
+begun = asyncio.Event()
 
 
 @tool
-async def book(city: str, ctx: AsyncContext) -> str:
-    await ctx.sleep(60)
+async def book(city: str, minutes: float, ctx: AsyncContext) -> str:
+    if minutes:
+        begun.set()
+    await ctx.sleep(60 * minutes)
     return f"a room in {city}"
 
 
-REPLY = {
-    "role": "assistant",
-    "content": [
-        {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}},
-        {"type": "tool_use", "id": "b", "name": "book", "input": {"city": "Oslo"}},
-        {"type": "tool_use", "id": "c", "name": "book", "input": {"city": "Rome"}},
-    ],
-}
+async def press_stop(run: Run) -> None:
+    await begun.wait()
+    await run.cancel()
+
+
+wishes = [{"city": c, "minutes": m} for c, m in [("Oslo", 0), ("Rome", 1), ("Bonn", 0)]]
+content = [{"type": "tool_use", "id": w["city"], "name": "book", "input": w} for w in wishes]
+reply = read_reply({"role": "assistant", "content": content})
 
 
 async def main() -> None:
-    reply = read_reply(REPLY)
-    async with Runtime([weather, book]) as runtime, runtime.run() as run:
-        asyncio.get_running_loop().call_later(0.5, run.cancel)
-        results = await run.execute(reply.calls)
+    async with Runtime([book]) as runtime, runtime.run() as run:
+        results, _ = await asyncio.gather(run.execute(reply.calls), press_stop(run))
     for result in results:
-        print(result.tool, result.outcome, result.effect)
-    [answer] = reply.answer(results.observations)
-    for block in answer["content"]:
-        print(block["tool_use_id"], block["content"])
+        print(f"{result.model_id}: {result.outcome}, effect {result.effect}")
+        print(f"  {result.text}")
+    messages = reply.answer(results.observations)  # what to send to the model
+    print(f"{len(messages)} message with {len(messages[0]['content'])} results")
 
 
 asyncio.run(main())
