@@ -15,6 +15,7 @@ def test_the_live_view_and_ctrl_c(tmp_path: Path) -> None:
     )
     terminal = Terminal(tmp_path / "out", "exec", asked, "--tools", TOOLS)
     terminal.expect("half way there")
+    terminal.expect("succeeded")
     terminal.expect("Ctrl-C stops the run")
     terminal.type("\x03")
     terminal.expect("Ctrl-C: stopping 1 call")
