@@ -52,7 +52,7 @@ def _call(call: CallState, now: float) -> tuple[Any, ...]:
         (call.hook, call.approval, str(call.claims), call.cost),
         (call.commit, call.stop_reason, call.rung, call.humans),
         (call.started, call.alive, call.slot, call.lane, call.parked),
-        (call.reserved, call.spent, call.assumed),
+        (call.reserved, call.spent, call.assumed, call.retried, call.left),
         None if call.children is None else tuple(r.id for r in call.children),
         None
         if ending is None

@@ -24,6 +24,8 @@ _FIELDS: dict[type, dict[str, Any]] = {
         "cost": None,
     },
     e.ApprovalAnswered: {"digest": "d", "verdict": Verdict.APPROVE},
+    e.CallRetried: {"attempt": 1, "reason": Reason.TOOL_ERROR, "effect": Effect.NONE},
+    e.CallReconciled: {"done": None},
     e.CommitEnded: {"done": True},
     e.CallSpent: {"money": eur("1")},
     e.StopRequested: {"reason": Reason.CANCELLED_BY_USER},

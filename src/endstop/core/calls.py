@@ -10,12 +10,13 @@ from endstop.core import events as e
 from endstop.core import gate, settling
 from endstop.core import inputs as i
 from endstop.core.record import maker
-from endstop.core.state import CallState, State
+from endstop.core.state import BatchState, CallState, State
 from endstop.core.terms import Commit, Mode, Phase, Reason, StoppedBy, Verdict
 
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
 _GRANTED, _SETTLED = Phase.GRANTED, Phase.SETTLED
+_BEGUN = frozenset({Phase.GRANTED, Phase.RUNNING, Phase.STOPPING})
 _started = maker(e.CallStarted)
 
 
@@ -122,8 +123,8 @@ def body_ended(state: State, said: i.BodyEnded, now: float) -> list[e.Event]:
                 survivors=said.survivors,
             )
         ]
-    ending = settling.body_end(call, said, now)
-    found: list[e.Event] = [ending]
+    again = settling.retry(call, said, now) if call.contract.retries else None
+    found: list[e.Event] = [again or settling.body_end(call, said, now)]
     if call.children is not None:
         found += settling.stop_children(call, Mode.INTERRUPT, now)
     return settling.with_siblings(call, found, now)
@@ -195,6 +196,75 @@ def park_ended(state: State, said: i.ParkEnded, now: float) -> list[e.Event]:
     if call is None or call.phase not in (Phase.RUNNING, Phase.STOPPING) or not call.parked:
         return []
     return [e.UnparkAsked(run=call.run.id, call=call.id)]
+
+
+def taken_up(batch: BatchState, said: i.ResumeRun, now: float) -> list[e.Event]:
+    """What becomes of the calls of an open batch when its run is resumed.
+
+    Those that may have begun are asked for, tried again or lost; those that cannot go on here are
+    refused; the others wait for their turn as before (law 10 no-blind-retry).
+    """
+    told = {one.call: one for one in said.reconciled}
+    refused = dict(said.refused)
+    found: list[e.Event] = []
+    for call in batch.calls:
+        if call.phase in _BEGUN:
+            found += _lost_attempt(call, told.get(call.id), call.id in said.again, now)
+        elif call.id in refused and call.phase is not Phase.SETTLED:
+            refusal = refused[call.id]
+            found.append(settling.unstarted(call, refusal.reason, refusal.message))
+    over = [call.settled for call in batch.calls if call.settled is not None]
+    over += [event for event in found if isinstance(event, e.CallSettled)]
+    if batch.stop_on_failure and any(one.outcome in settling.FAILURES for one in over):
+        return _sibling_failed(batch, found, now)
+    return found
+
+
+def _sibling_failed(batch: BatchState, found: list[e.Event], now: float) -> list[e.Event]:
+    """The crash is a failure of who was lost by it: in such a batch nobody else goes on."""
+    reason = Reason.SIBLING_FAILED
+    ends: list[e.Event] = [event for event in found if not isinstance(event, e.CallRetried)]
+    ended = {event.call for event in ends if isinstance(event, e.CallSettled)}
+    if batch.cancelled is None:
+        ends.append(
+            e.BatchCancelled(run=batch.run.id, batch=batch.id, reason=reason, mode=Mode.INTERRUPT)
+        )
+    for call in batch.calls:
+        if call.phase is Phase.SETTLED or call.id in ended:
+            continue
+        begun = call.phase in _BEGUN
+        ends.append(settling.lost(call, now) if begun else settling.unstarted(call, reason))
+    return ends
+
+
+def _lost_attempt(
+    call: CallState, told: i.Reconciled | None, again: bool, now: float
+) -> list[e.Event]:
+    assert call.meter is not None, "a call that may have begun has a meter"
+    used_s = call.meter.ran_s(now)
+    found: list[e.Event] = []
+    left = settling.left_by(call)
+    if told is not None:
+        found.append(
+            e.CallReconciled(run=call.run.id, call=call.id, done=told.done, error=told.error)
+        )
+        if told.done:
+            return [*found, settling.found_done(call, told, now)]
+        again = told.done is False
+        left = call.left
+    deadline_s = call.contract.deadline_s
+    if not again or (deadline_s is not None and used_s >= deadline_s):
+        return [*found, settling.lost(call, now)]
+    retried = e.CallRetried(
+        run=call.run.id,
+        call=call.id,
+        attempt=settling.attempts(call) + 1,
+        reason=Reason.DRIVER_LOST,
+        effect=left,
+        used_s=used_s,
+        error="the program that drove it was gone before it ended",
+    )
+    return [*found, retried]
 
 
 def due(state: State, call: CallState, now: float) -> list[e.Event]:

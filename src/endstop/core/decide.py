@@ -104,6 +104,9 @@ def _let_through(call: CallState, slots: Slots) -> e.Event:
     if not slots.free:
         held = f"all {slots.limit} {call.contract.isolation} slots are held by abandoned calls"
         return settling.unstarted(call, Reason.SATURATED, held)
+    if call.retried is not None:
+        # Counted and paid for with its first attempt (law 20 paid-once).
+        return _granted(run=run, call=call.id, reserved=call.reserved)
     too_dear = call.run.budget.refuses(call.tool, call.cost)
     if too_dear is not None:
         return settling.unstarted(call, Reason.OVER_BUDGET, too_dear)
@@ -233,12 +236,24 @@ def _run_fenced(state: State, said: i.RunFenced, now: float) -> list[e.Event]:
     return settling.cancel_run(run, Reason.DRIVER_LOST, Mode.INTERRUPT, now)
 
 
+def _resume_run(state: State, said: i.ResumeRun, now: float) -> list[e.Event]:
+    """What had begun and may run again stands in line first; then the rest of the run goes on."""
+    run = _run_of(state, said.run)
+    assert run.cancelled is None, "a cancelled run is ended, not resumed"
+    found: list[e.Event] = []
+    for batch in run.batches:
+        if not batch.closed:
+            found += calls.taken_up(batch, said, now)
+    return [*found, e.RunResumed(run=run.id)]
+
+
 _DECIDE: dict[type, Callable[[State, Any, float], list[e.Event]]] = {
     i.OpenRun: _open_run,
     i.SubmitBatch: _submit_batch,
     i.Cancel: _cancel,
     i.CloseRun: _close_run,
     i.RunFenced: _run_fenced,
+    i.ResumeRun: _resume_run,
     i.HookBegan: calls.hook_began,
     i.Prepared: calls.prepared,
     i.Refused: calls.refused,

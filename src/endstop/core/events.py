@@ -60,6 +60,13 @@ class RunInterrupted:
 
 
 @record
+class RunResumed:
+    """A driver took the run up again: what had not begun goes on from here (law 16)."""
+
+    run: str
+
+
+@record
 class RunEnded:
     """The run is over: exactly one per run (law 3 one-ending)."""
 
@@ -183,6 +190,35 @@ class CallStarted:
 
 
 @record
+class CallRetried:
+    """An attempt is over without an ending, and the call stands in line again (law 10).
+
+    It happens to attempts that failed or were lost where a further one can do no harm. `attempt`
+    counts from 1 and names the attempt that is over. `effect` is what all attempts so far may have
+    left in the world and `used_s` their running time: one effect key, one deadline.
+    """
+
+    run: str
+    call: str
+    attempt: int
+    reason: Reason
+    effect: Effect
+    delay_s: float = 0.0
+    used_s: float = 0.0
+    error: str | None = None
+
+
+@record
+class CallReconciled:
+    """A tool was asked what became of an attempt that was lost: done, not done, or unknown."""
+
+    run: str
+    call: str
+    done: bool | None
+    error: str | None = None
+
+
+@record
 class CallPaused:
     """A running body waits for a human: its deadline stands still (law 8 machine-time)."""
 
@@ -291,7 +327,8 @@ class CallSettled:
     """The one ending of a call (law 3 one-ending).
 
     `alive` says that its worker may still be running: then its slot and resources stay taken until
-    `LateEnd` (law 9 on-the-books). `ran_s` is running time, human waits not counted.
+    `LateEnd` (law 9 on-the-books). `ran_s` is running time, human waits not counted. `retried` is
+    the number of attempts that were over before this ending.
     """
 
     run: str
@@ -308,6 +345,7 @@ class CallSettled:
     spent: tuple[Money, ...] = ()
     ran_s: float = 0.0
     alive: bool = False
+    retried: int = 0
 
 
 @record
@@ -326,6 +364,7 @@ RunEvent = (
     | RunCancelled
     | RunClosing
     | RunInterrupted
+    | RunResumed
     | RunEnded
     | BatchOpened
     | BatchCancelled
@@ -339,6 +378,8 @@ CallEvent = (
     | CallQueued
     | CallGranted
     | CallStarted
+    | CallRetried
+    | CallReconciled
     | CallPaused
     | CallResumed
     | CallProgressed

@@ -72,6 +72,18 @@ def _run_interrupted(state: State, event: e.RunInterrupted, now: float) -> None:
     assert not state.runs[event.run].ended, "only a run without an ending is interrupted"
 
 
+def _run_resumed(state: State, event: e.RunResumed, now: float) -> None:
+    run = state.runs[event.run]
+    assert not run.ended, "an ending absorbs"
+    for batch in run.batches:
+        if batch.closed:
+            continue
+        gate.move_horizon(state, batch, now)
+        if batch.unsettled == 0:
+            state.check_batches.append(batch)
+    state.check_runs.append(run)
+
+
 def _run_ended(state: State, event: e.RunEnded, now: float) -> None:
     run = state.runs[event.run]
     assert not run.ended, "a run ends once (law 3 one-ending)"
@@ -168,8 +180,10 @@ def _call_granted(state: State, event: e.CallGranted, now: float) -> None:
     call = _call(state, event)
     gate.take_slot(state, call)
     call.stage = _THROUGH
-    call.reserved = event.reserved
-    call.run.budget.reserve(call.tool, event.reserved)
+    if call.retried is None:
+        # Attempts of one call are paid once (law 20): what the first took, the others have.
+        call.reserved = event.reserved
+        call.run.budget.reserve(call.tool, event.reserved)
     start_s = call.contract.start_s
     if start_s is not None:
         state.timers.set(call, now + start_s)
@@ -179,9 +193,35 @@ def _call_started(state: State, event: e.CallStarted, now: float) -> None:
     call = _call(state, event)
     assert not call.started, "a body starts at most once per attempt"
     call.started = call.alive = True
-    call.meter = Meter(now)
+    call.meter = Meter(now if call.retried is None else now - call.retried.used_s)
     call.progress_at = now
     pauses.arm_running(state, call)
+
+
+def _call_retried(state: State, event: e.CallRetried, now: float) -> None:
+    call = _call(state, event)
+    if call.due is not None:
+        state.timers.set(call, None)
+    if call.meter is not None and call.meter.paused:
+        pauses.human_ended(state, call.batch, now)
+    call.retried = event
+    call.left = event.effect
+    call.started = call.alive = call.parked = False
+    call.meter = None
+    call.humans = 0
+    call.commit = Commit.NONE
+    gate.leave(state, call, now)
+    call.stage = Stage.RESTING
+    gate.release(state, call, now)
+    if event.delay_s > 0:
+        call.phase_at = now
+        state.timers.set(call, now + event.delay_s)
+    else:
+        gate.line_up(state, call, now)
+
+
+def _call_reconciled(state: State, event: e.CallReconciled, now: float) -> None:
+    _call(state, event)
 
 
 def _call_paused(state: State, event: e.CallPaused, now: float) -> None:
@@ -221,7 +261,7 @@ def _call_spent(state: State, event: e.CallSpent, now: float) -> None:
         # What was taken for spent at the end gives way to what is reported after it.
         call.run.budget.unspend(call.assumed)
         call.assumed = None
-    call.spent = _add(call.spent, event.money)
+    call.spent = add_money(call.spent, event.money)
     call.run.budget.spend(event.money)
 
 
@@ -325,17 +365,18 @@ def _free_slot(state: State, call: CallState) -> None:
 def _close_books(call: CallState, settled: e.CallSettled) -> None:
     """Settle a reservation to the actual, once (law 20 paid-once)."""
     budget = call.run.budget
-    if call.stage is _THROUGH and not call.started:
+    if call.stage is _THROUGH and not call.started and call.retried is None:
         budget.uncount(call.tool)
     if call.reserved is not None:
         budget.release(call.reserved)
-        if call.started and not call.spent and settled.effect is not Effect.NONE:
+        began = call.started or call.retried is not None
+        if began and not call.spent and settled.effect is not Effect.NONE:
             budget.spend(call.reserved)
             call.assumed = call.reserved
         call.reserved = None
 
 
-def _add(amounts: tuple[Money, ...], money: Money) -> tuple[Money, ...]:
+def add_money(amounts: tuple[Money, ...], money: Money) -> tuple[Money, ...]:
     total = {m.currency: m.amount for m in amounts}
     total[money.currency] = total.get(money.currency, Decimal(0)) + money.amount
     return tuple(Money(amount=a, currency=c) for c, a in total.items())
@@ -346,6 +387,7 @@ APPLY: dict[type, Callable[[State, Any, float], None]] = {
     e.RunCancelled: _run_cancelled,
     e.RunClosing: _run_closing,
     e.RunInterrupted: _run_interrupted,
+    e.RunResumed: _run_resumed,
     e.RunEnded: _run_ended,
     e.BatchOpened: _batch_opened,
     e.BatchCancelled: _batch_cancelled,
@@ -357,6 +399,8 @@ APPLY: dict[type, Callable[[State, Any, float], None]] = {
     e.CallQueued: _call_queued,
     e.CallGranted: _call_granted,
     e.CallStarted: _call_started,
+    e.CallRetried: _call_retried,
+    e.CallReconciled: _call_reconciled,
     e.CallPaused: _call_paused,
     e.CallResumed: _call_resumed,
     e.CallProgressed: _call_progressed,

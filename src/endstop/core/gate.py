@@ -70,7 +70,7 @@ def move(state: State, call: CallState, now: float) -> Sequence[CallState]:
         if call.claims and not _take_resources(state, call):
             _arm_wait(state, call, now)
             return freed
-    elif call.stage is not _RESOURCES or not state.resources.is_clear(call.id):
+    elif call.stage is not _RESOURCES or not _has_resources(state, call):
         return freed
     if call.due is not None:
         state.timers.set(call, None)
@@ -129,6 +129,10 @@ def _out_of_order(state: State, call: CallState) -> Sequence[CallState]:
     return [state.calls[key] for key in batch.order.remove(call.id)]
 
 
+def _has_resources(state: State, call: CallState) -> bool:
+    return not call.claims or state.resources.is_clear(call.id)
+
+
 def _take_resources(state: State, call: CallState) -> bool:
     kin: tuple[str, ...] = ()
     if call.run.parent is not None:
@@ -157,8 +161,11 @@ def _arm_wait(state: State, call: CallState, now: float) -> None:
 
 
 def rearm_wait(state: State, call: CallState, now: float) -> None:
-    """Set the timer of a waiting call to the next limit among its claims."""
-    if call.stage is Stage.RESOURCES:
+    """The timer of a waiting call rang: its rest is over, or the next limit among its claims is
+    what it waits for now."""
+    if call.stage is Stage.RESTING:
+        line_up(state, call, now)
+    elif call.stage is Stage.RESOURCES:
         _arm_wait(state, call, now)
 
 
@@ -194,6 +201,20 @@ def move_horizon(state: State, batch: BatchState, now: float) -> None:
 
 def _is_barrier(call: CallState) -> bool:
     return call.contract.exclusive or call.batch.parallel == 1
+
+
+def line_up(state: State, call: CallState, now: float) -> None:
+    """Let a call that is tried again ask for everything anew, behind whoever waits already.
+
+    Its place in the order of its batch it had with its first attempt.
+    """
+    assert call.phase is _QUEUED, "only a queued call stands in line"
+    call.stage = _RESOURCES
+    call.phase_at = now
+    if call.claims and not _take_resources(state, call):
+        _arm_wait(state, call, now)
+        return
+    walk(state, (call,), now)
 
 
 def leave(state: State, call: CallState, now: float) -> None:
@@ -266,6 +287,8 @@ def waits_for(state: State, call: CallState) -> str:
             return "approval"
         case Phase.QUEUED if call.stage is Stage.ORDER:
             return "an earlier call of its batch"
+        case Phase.QUEUED if call.stage is Stage.RESTING:
+            return "its next attempt"
         case Phase.QUEUED if call.stage is Stage.RESOURCES:
             return ", ".join(name for name, _ in state.resources.blocked_on(call.id))
         case Phase.QUEUED if call.stage is Stage.LANE:

@@ -231,6 +231,34 @@ class RunFenced:
 
 
 @record
+class Reconciled:
+    """What a tool's own reconciler says of a lost attempt; `value` is the result where it is done.
+
+    `done` is None where it cannot tell, or failed itself; `error` then says so in words.
+    """
+
+    call: str
+    done: bool | None
+    value: Any = None
+    error: str | None = None
+
+
+@record
+class ResumeRun:
+    """Take a run up again that was restored in this same step (law 16 survives-restart).
+
+    `again` are the calls that may have begun and may run again; `reconciled` those whose tool was
+    asked; of the others that may have begun, the outcome stays unknown. `refused` are the calls
+    that cannot go on here.
+    """
+
+    run: str
+    again: tuple[str, ...] = ()
+    reconciled: tuple[Reconciled, ...] = ()
+    refused: tuple[tuple[str, Refusal], ...] = ()
+
+
+@record
 class Tick:
     """Time has passed; whatever is due now happens."""
 
@@ -256,5 +284,6 @@ Input = (
     | Cancel
     | CloseRun
     | RunFenced
+    | ResumeRun
     | Tick
 )

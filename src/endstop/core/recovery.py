@@ -1,9 +1,10 @@
 """Recovery: what a journal says of a run whose driver is gone (law 16 survives-restart).
 
 Pure: from the recorded events of a run to the events that make it honest again. Nothing is run
-again (law 10 no-blind-retry) and nothing is guessed. A call that may have begun is *lost*; what had
-not begun stays as it is, so that it can be resumed, and is never stored as a failure (law 15
-record-first).
+again here (law 10 no-blind-retry) and nothing is guessed. A call that may have begun is *lost*,
+unless a further attempt does no harm or its tool can be asked; what had not begun stays as it is.
+Both can be resumed, and are never stored as a failure (law 15 record-first). A run that was
+cancelled is not resumed: it ends here, whoever opens its journal.
 
 When may a body have begun? An effectful or `once` call is recorded as granted before its body
 begins, so without that record it did not begin. A read-only or idempotent call does not wait for
@@ -16,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from endstop.core import events as e
-from endstop.core.terms import Contract, Effect, EffectClass, Outcome, Reason
+from endstop.core.settling import may_run_again, unstarted_outcome
+from endstop.core.terms import Effect, EffectClass, Outcome, Reason
 
 _WAITS = frozenset({EffectClass.EFFECTFUL, EffectClass.ONCE})
 
@@ -29,7 +31,23 @@ def waits_for_record(effect: EffectClass) -> bool:
 class Unfinished:
     """What the recorded events of one run leave open."""
 
-    __slots__ = ("_begun", "_commits", "_interrupted", "ended", "open", "run", "seq", "settled")
+    __slots__ = (
+        "_attempts",
+        "_batches",
+        "_begun",
+        "_cancelled",
+        "_closing",
+        "_commits",
+        "_interrupted",
+        "_left",
+        "_stopping",
+        "ended",
+        "open",
+        "opened",
+        "run",
+        "seq",
+        "settled",
+    )
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -37,9 +55,16 @@ class Unfinished:
         self.ended = False
         self.open: dict[str, e.CallAccepted] = {}
         self.settled: dict[str, e.CallSettled] = {}
+        self.opened: e.RunOpened | None = None
         self._interrupted = False
+        self._cancelled: Reason | None = None
+        self._closing = False
+        self._batches: dict[str, Reason | None] = {}
+        self._stopping: set[str] = set()
         self._begun: set[str] = set()
         self._commits: dict[str, bool | None] = {}
+        self._left: dict[str, Effect] = {}
+        self._attempts: dict[str, int] = {}
 
     def read(self, events: Iterable[e.Event]) -> None:
         """Take in recorded events, in order."""
@@ -47,6 +72,25 @@ class Unfinished:
             self.seq += 1
             self._interrupted = isinstance(event, e.RunInterrupted)
             match event:
+                case e.RunOpened():
+                    self.opened = event
+                case e.RunCancelled():
+                    self._cancelled = self._cancelled or event.reason
+                case e.RunClosing():
+                    self._closing = True
+                case e.BatchOpened():
+                    self._batches[event.batch] = None
+                case e.BatchCancelled():
+                    self._batches[event.batch] = self._batches[event.batch] or event.reason
+                case e.BatchClosed():
+                    del self._batches[event.batch]
+                case e.StopRequested():
+                    self._stopping.add(event.call)
+                case e.CallRetried():
+                    self._begun.discard(event.call)
+                    self._left[event.call] = event.effect
+                    self._attempts[event.call] = event.attempt
+                    self._commits.pop(event.call, None)
                 case e.CallAccepted():
                     self.open[event.call] = event
                 case e.CallGranted() | e.CallStarted():
@@ -71,29 +115,70 @@ class Unfinished:
         effect = self.open[call].contract.effect
         return call in self._begun or effect is EffectClass.IDEMPOTENT
 
+    @property
+    def begun(self) -> list[str]:
+        """The open calls whose body may have begun, by what is recorded of them."""
+        return [call for call in self.open if call in self._begun]
+
+    def may_go_on(self, call: str) -> bool:
+        """Whether an open call may be resumed: it has not begun, or a further attempt is harmless.
+
+        Never one that was being stopped, and nothing of what was cancelled (law 10).
+        """
+        accepted = self.open[call]
+        if self._cancelled or self._batches[accepted.batch] or call in self._stopping:
+            return False
+        contract = accepted.contract
+        return call not in self._begun or contract.reconciles or may_run_again(contract)
+
     def closing(self) -> list[e.Event]:
-        """The events that settle what may have begun and mark the run as interrupted."""
+        """The events that settle what cannot be resumed, and mark the run as interrupted.
+
+        A run that was cancelled ends with them, as does one that was closed and has nothing open.
+        """
         if self.ended or self._interrupted:
             # Marked already, and nobody has driven it since: whoever opens it adds nothing.
             return []
-        found: list[e.Event] = [
-            e.CallSettled(
-                run=self.run,
-                call=call,
-                outcome=Outcome.LOST,
-                reason=Reason.DRIVER_LOST,
-                effect=self._effect(call, accepted.contract),
-            )
-            for call, accepted in self.open.items()
-            if self.may_have_begun(call)
-        ]
-        found.append(e.RunInterrupted(run=self.run))
-        return found
+        lost = [call for call in self.open if not self.may_go_on(call)]
+        found = self.losing(lost)
+        if self._cancelled or (self._closing and len(lost) == len(self.open)):
+            found += [e.BatchClosed(run=self.run, batch=batch) for batch in self._batches]
+            return [*found, self._end()]
+        return [*found, e.RunInterrupted(run=self.run)]
 
-    def _effect(self, call: str, contract: Contract) -> Effect:
+    def losing(self, calls: Iterable[str]) -> list[e.Event]:
+        """The endings of open calls that nobody will take up again."""
+        return [self._ending(call) for call in calls]
+
+    def _ending(self, call: str) -> e.CallSettled:
+        outcome, reason = Outcome.LOST, Reason.DRIVER_LOST
+        cancelled = self._cancelled or self._batches[self.open[call].batch]
+        if cancelled and not self.may_have_begun(call) and call not in self._attempts:
+            # Cut off between its cancel and its ending: it never began, and that is known.
+            outcome, reason = unstarted_outcome(cancelled), cancelled
+        return e.CallSettled(
+            run=self.run,
+            call=call,
+            outcome=outcome,
+            reason=reason,
+            effect=self._effect(call),
+            retried=self._attempts.get(call, 0),
+        )
+
+    def _end(self) -> e.RunEnded:
+        if self._cancelled is None:
+            return e.RunEnded(run=self.run, outcome=Outcome.SUCCEEDED, reason=Reason.OK)
+        lost = self._cancelled is Reason.DRIVER_LOST
+        outcome = Outcome.LOST if lost else Outcome.CANCELLED
+        return e.RunEnded(run=self.run, outcome=outcome, reason=self._cancelled)
+
+    def _effect(self, call: str) -> Effect:
+        effect = self.open[call].contract.effect
         if self._commits.get(call):
             return Effect.DONE
-        if contract.effect is EffectClass.READ_ONLY:
+        if effect is EffectClass.READ_ONLY:
             return Effect.NONE
         # A commit point is not waited for on disk: without its record it may still have passed.
-        return Effect.UNKNOWN
+        if self.may_have_begun(call):
+            return Effect.UNKNOWN
+        return self._left.get(call, Effect.NONE)

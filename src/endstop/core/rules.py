@@ -11,8 +11,9 @@ not listed raises `IllegalMove` and changes nothing. There are three kinds of ro
   late is kept for audit and the books, and that is all.
 
 `running` has one door, `granted`, and `granted` has one door, `queued` (law 1 one-door): the two
-rows that lead there are the whole of it. Every phase but `settled` can be settled, since a cancel
-may find a call anywhere.
+rows that lead there are the whole of it. The one way back is `CallRetried`: an attempt that failed
+or was lost puts its call in line again, before the same doors. Every phase but `settled` can be
+settled, since a cancel may find a call anywhere.
 
 The state diagram in `docs/lifecycle.md` is generated from this table, and a test compares it. Which
 event follows which input is decided in `decide.py`; this file does not know who asks.
@@ -26,7 +27,9 @@ from endstop.errors import IllegalMove
 
 _STAYS: dict[Phase, tuple[type, ...]] = {
     Phase.PREPARING: (e.HookStarted,),
+    Phase.GRANTED: (e.CallReconciled,),
     Phase.RUNNING: (
+        e.CallReconciled,
         e.CallPaused,
         e.CallResumed,
         e.CallProgressed,
@@ -60,8 +63,16 @@ _FORWARD: dict[Phase, dict[type, Phase]] = {
         e.CallSettled: Phase.SETTLED,
     },
     Phase.QUEUED: {e.CallGranted: Phase.GRANTED, e.CallSettled: Phase.SETTLED},
-    Phase.GRANTED: {e.CallStarted: Phase.RUNNING, e.CallSettled: Phase.SETTLED},
-    Phase.RUNNING: {e.StopRequested: Phase.STOPPING, e.CallSettled: Phase.SETTLED},
+    Phase.GRANTED: {
+        e.CallStarted: Phase.RUNNING,
+        e.CallRetried: Phase.QUEUED,
+        e.CallSettled: Phase.SETTLED,
+    },
+    Phase.RUNNING: {
+        e.StopRequested: Phase.STOPPING,
+        e.CallRetried: Phase.QUEUED,
+        e.CallSettled: Phase.SETTLED,
+    },
     Phase.STOPPING: {e.CallSettled: Phase.SETTLED},
     Phase.SETTLED: {},
 }

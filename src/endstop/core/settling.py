@@ -8,13 +8,15 @@ recorded stop, not by what it looks like.
 from __future__ import annotations
 
 from endstop.core import events as e
-from endstop.core.inputs import BodyEnded
+from endstop.core.inputs import BodyEnded, Reconciled
 from endstop.core.record import maker
-from endstop.core.state import BatchState, CallState, RunState, effect_of_stop
+from endstop.core.state import BatchState, CallState, RunState, effect_of_stop, worst
 from endstop.core.terms import (
     CANCEL_REASONS,
     Commit,
+    Contract,
     Effect,
+    EffectClass,
     Flag,
     How,
     Mode,
@@ -35,11 +37,22 @@ HURRY_S = 0.1
 # of every call.
 _RETURNED, _SUCCEEDED, _OK, _DONE = How.RETURNED, Outcome.SUCCEEDED, Reason.OK, Effect.DONE
 _settled = maker(e.CallSettled)
+_AGAIN = frozenset({EffectClass.READ_ONLY, EffectClass.IDEMPOTENT})
+
+
+def may_run_again(contract: Contract) -> bool:
+    """Whether a second attempt of such a call does no harm, whatever the first did (law 10)."""
+    return contract.effect in _AGAIN
 
 
 def unstarted(call: CallState, reason: Reason, message: str | None = None) -> e.CallSettled:
-    """The ending of a call whose body never began: effect none, always."""
+    """The ending of a call whose body never began: effect none, always.
+
+    Where an earlier attempt did begin, it is about that one: what it left is not undone.
+    """
     assert not call.started, "only a body that never began has no effect for certain"
+    if call.retried is not None or call.left is not Effect.NONE:
+        return _not_again(call, reason, message)
     return e.CallSettled(
         run=call.run.id,
         call=call.id,
@@ -48,6 +61,101 @@ def unstarted(call: CallState, reason: Reason, message: str | None = None) -> e.
         effect=Effect.NONE,
         error=message,
     )
+
+
+def _not_again(call: CallState, reason: Reason, message: str | None) -> e.CallSettled:
+    """The ending of a call that was to run again and did not: never called "not started"."""
+    before = call.retried
+    outcome, error = unstarted_outcome(reason), message
+    if reason is Reason.BATCH_DEADLINE:
+        outcome = Outcome.TIMED_OUT
+    elif outcome is Outcome.REJECTED:
+        reason = before.reason if before is not None else Reason.DRIVER_LOST
+        outcome = Outcome.FAILED if reason is Reason.TOOL_ERROR else Outcome.LOST
+        said = before.error if before is not None else None
+        words = f"it was not run again: {message or 'it could not be started'}"
+        error = f"{said}; {words}" if said else words
+    return e.CallSettled(
+        run=call.run.id,
+        call=call.id,
+        outcome=outcome,
+        reason=reason,
+        effect=call.left,
+        error=error,
+        spent=call.spent,
+        ran_s=before.used_s if before is not None else 0.0,
+        retried=attempts(call),
+    )
+
+
+def attempts(call: CallState) -> int:
+    """How many attempts of a call are over."""
+    return 0 if call.retried is None else call.retried.attempt
+
+
+def lost(call: CallState, now: float) -> e.CallSettled:
+    """The ending of a call that had begun when its driver was lost, and may not run again."""
+    return e.CallSettled(
+        run=call.run.id,
+        call=call.id,
+        outcome=Outcome.LOST,
+        reason=Reason.DRIVER_LOST,
+        effect=left_by(call),
+        spent=call.spent,
+        ran_s=call.meter.ran_s(now) if call.meter is not None else 0.0,
+        retried=attempts(call),
+    )
+
+
+def found_done(call: CallState, told: Reconciled, now: float) -> e.CallSettled:
+    """The ending of a lost call of which its tool says that it was done after all."""
+    return e.CallSettled(
+        run=call.run.id,
+        call=call.id,
+        outcome=Outcome.SUCCEEDED,
+        reason=Reason.OK,
+        effect=Effect.DONE,
+        value=told.value,
+        spent=call.spent,
+        ran_s=call.meter.ran_s(now) if call.meter is not None else 0.0,
+        retried=attempts(call),
+    )
+
+
+def retry(call: CallState, ended: BodyEnded, now: float) -> e.CallRetried | None:
+    """The next attempt instead of an ending, where the tool wants one and it can do no harm.
+
+    Law 10 no-blind-retry: of a tool that is read-only or idempotent, or where the body failed
+    before it had any effect; never after a stop, never when the one deadline is used up.
+    """
+    contract = call.contract
+    if attempts(call) >= contract.retries or ended.how not in (How.RAISED, How.LOST):
+        return None
+    assert call.meter is not None, "only a started body ends"
+    used_s = call.meter.ran_s(now)
+    effect = left_by(call)
+    harmless = may_run_again(contract) or (ended.how is How.RAISED and effect is Effect.NONE)
+    stopped = call.stop_reason or call.run.cancelled or call.batch.cancelled
+    spent = contract.deadline_s is not None and used_s >= contract.deadline_s
+    if not harmless or stopped or spent or ended.survivors or effect is Effect.DONE:
+        return None
+    reason = Reason.TOOL_ERROR if ended.how is How.RAISED else Reason.WORKER_LOST
+    attempt = attempts(call) + 1
+    return e.CallRetried(
+        run=call.run.id,
+        call=call.id,
+        attempt=attempt,
+        reason=reason,
+        effect=effect,
+        delay_s=contract.backoff.delay_s(attempt),
+        used_s=used_s,
+        error=ended.error,
+    )
+
+
+def left_by(call: CallState) -> Effect:
+    """What all attempts of a call that did not return may have left in the world."""
+    return worst(call.left, effect_of_stop(call))
 
 
 def unstarted_outcome(reason: Reason) -> Outcome:
@@ -77,6 +185,7 @@ def body_end(call: CallState, ended: BodyEnded, now: float) -> e.CallSettled:
         survivors=ended.survivors,
         spent=call.spent,
         ran_s=call.meter.ran_s(now),
+        retried=attempts(call),
     )
 
 
@@ -87,10 +196,10 @@ def _classify(call: CallState, how: How) -> tuple[Outcome, Reason, Effect]:
         return Outcome.FAILED, Reason.RESULT_UNSERIALISABLE, Effect.DONE
     # A stop that still waited for the commit block has not touched the body: its error is its own.
     if call.stop_reason is not None and call.rung is not None:
-        return stopped_outcome(call.stop_reason), call.stop_reason, effect_of_stop(call)
+        return stopped_outcome(call.stop_reason), call.stop_reason, left_by(call)
     if how is How.LOST:
-        return Outcome.LOST, Reason.WORKER_LOST, effect_of_stop(call)
-    return Outcome.FAILED, Reason.TOOL_ERROR, effect_of_stop(call)
+        return Outcome.LOST, Reason.WORKER_LOST, left_by(call)
+    return Outcome.FAILED, Reason.TOOL_ERROR, left_by(call)
 
 
 def stopped_outcome(reason: Reason) -> Outcome:
@@ -115,11 +224,12 @@ def abandoned(call: CallState, now: float) -> e.CallSettled:
         call=call.id,
         outcome=stopped_outcome(call.stop_reason),
         reason=call.stop_reason,
-        effect=effect_of_stop(call),
+        effect=left_by(call),
         stopped_by=StoppedBy.ABANDONED,
         spent=call.spent,
         ran_s=call.meter.ran_s(now),
         alive=True,
+        retried=attempts(call),
     )
 
 
@@ -131,8 +241,10 @@ def answered_by_human(call: CallState, message: str) -> e.CallSettled:
         call=call.id,
         outcome=Outcome.SUCCEEDED,
         reason=Reason.ANSWERED_BY_HUMAN,
-        effect=Effect.NONE,
+        effect=call.left,
         value=message,
+        spent=call.spent,
+        retried=attempts(call),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from endstop.core.budget import Budget
 from endstop.core.deadlines import Meter, Timers
-from endstop.core.events import BatchOpened, CallAccepted, CallSettled, RunOpened
+from endstop.core.events import BatchOpened, CallAccepted, CallRetried, CallSettled, RunOpened
 from endstop.core.resources import ResourceTable
 from endstop.core.terms import (
     Commit,
@@ -32,18 +32,24 @@ class Stage(IntEnum):
 
     OUTSIDE = 0
     ORDER = 1
-    RESOURCES = 2
-    LANE = 3
-    SLOT = 4
-    THROUGH = 5
+    RESTING = 2
+    RESOURCES = 3
+    LANE = 4
+    SLOT = 5
+    THROUGH = 6
 
 
 # Python 3.11 finds an enum member at several times the cost of a global.
 _PREPARING, _OUTSIDE, _NO_COMMIT = Phase.PREPARING, Stage.OUTSIDE, Commit.NONE
+_NO_EFFECT = Effect.NONE
 
 
 class CallState:
-    """One call. `due` belongs to the timer queue; `holds` says that it holds slot and claims."""
+    """One call. `due` belongs to the timer queue.
+
+    `started`, `meter`, `commit` and the rest belong to the attempt that is under way; `retried` is
+    how the one before it ended, and `left` what the earlier ones may have done to the world.
+    """
 
     __slots__ = (
         "accepted_at",
@@ -64,6 +70,7 @@ class CallState:
         "id",
         "index",
         "lane",
+        "left",
         "meter",
         "model_id",
         "parked",
@@ -71,6 +78,7 @@ class CallState:
         "phase_at",
         "progress_at",
         "reserved",
+        "retried",
         "run",
         "rung",
         "settled",
@@ -114,6 +122,8 @@ class CallState:
         self.spent: tuple[Money, ...] = ()
         self.assumed: Money | None = None
         self.humans = 0
+        self.retried: CallRetried | None = None
+        self.left = _NO_EFFECT
         self.children: list[RunState] | None = None
         self.settled: CallSettled | None = None
 
@@ -285,8 +295,19 @@ class State:
         return run.batches[int(number)]
 
 
+_HARM = (Effect.NONE, Effect.UNKNOWN, Effect.DONE)
+
+
+def worst(one: Effect, other: Effect) -> Effect:
+    """What is known of the world after two attempts that left this and that."""
+    return max(one, other, key=_HARM.index)
+
+
 def effect_of_stop(call: CallState) -> Effect:
-    """What is known of the world when a started body did not return (law 5 honest-effect)."""
+    """What is known of the world when a started body did not return (law 5 honest-effect).
+
+    Of this attempt only; `worst` adds what earlier ones left.
+    """
     if call.commit is Commit.DONE:
         return Effect.DONE
     if call.contract.effect == "read_only":

@@ -189,11 +189,35 @@ class Claim:
 
 
 @record
+class Backoff:
+    """How long a call rests before it is tried again: `first_s`, then `factor` times as long each
+    time, at most `most_s`; all in seconds. It holds nothing meanwhile."""
+
+    first_s: float = 1.0
+    factor: float = 2.0
+    most_s: float = 60.0
+
+    def delay_s(self, attempt: int) -> float:
+        """The rest after attempt number `attempt`, which counts from 1."""
+        assert attempt >= 1, "there is no rest before the first attempt"
+        delay_s = self.first_s
+        for _ in range(attempt - 1):
+            if delay_s >= self.most_s:
+                break
+            delay_s *= self.factor
+        return min(delay_s, self.most_s)
+
+
+DEFAULT_BACKOFF = Backoff()
+
+
+@record
 class Contract:
     """What is promised of a tool and asked of the runtime, with every time already resolved.
 
     All times are seconds; None means no limit. One object is shared by all calls of a tool that
-    have the same limits.
+    have the same limits. `retries` is how often an attempt that failed may be followed by another
+    one; `reconciles` says that the tool can be asked what became of a call (law 10).
     """
 
     effect: EffectClass = EffectClass.EFFECTFUL
@@ -206,6 +230,9 @@ class Contract:
     commit_s: float = 30.0
     kill_s: float = 2.0
     start_s: float | None = 30.0
+    retries: int = 0
+    backoff: Backoff = DEFAULT_BACKOFF
+    reconciles: bool = False
 
     @property
     def killable(self) -> bool:

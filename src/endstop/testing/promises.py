@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from endstop.core import events as e
 from endstop.core.recovery import Unfinished
-from endstop.core.terms import Claim, Effect, EffectClass, Reason
+from endstop.core.terms import Claim, Effect, EffectClass, Outcome, Reason
 from endstop.testing.acting import World
 
 Log = list[tuple[float, e.Event]]
@@ -167,7 +167,9 @@ def check_recovery(
         wrong += [
             f"law 16 survives-restart: {event}"
             for event in closing
-            if isinstance(event, e.CallSettled) and event.reason is not Reason.DRIVER_LOST
+            if isinstance(event, e.CallSettled)
+            and event.outcome is Outcome.LOST
+            and event.reason is not Reason.DRIVER_LOST
         ]
         wrong += _open_ones(left, endings_of, granted, world)
     for call in world.begun:
@@ -182,10 +184,13 @@ def _open_ones(
     wrong = []
     for call, accepted in left.open.items():
         effect = accepted.contract.effect
-        if call not in endings and call in world.begun and effect is not EffectClass.READ_ONLY:
+        # What may run again without harm may also be left to be resumed.
+        harmless = effect in (EffectClass.READ_ONLY, EffectClass.IDEMPOTENT)
+        if call not in endings and call in world.begun and not harmless:
             wrong.append(f"law 16 survives-restart: {call} had begun and is left as if it had not")
         waits = effect in (EffectClass.EFFECTFUL, EffectClass.ONCE)
-        if call in endings and waits and call not in granted:
+        lost = call in endings and endings[call].outcome is Outcome.LOST
+        if lost and waits and call not in granted:
             wrong.append(f"law 16 survives-restart: {call} cannot have begun and is lost")
         if waits and call in world.begun and call not in granted:
             wrong.append(f"law 15 record-first: {call} began before its grant was recorded")

@@ -12,6 +12,7 @@ from endstop.testing.laws import check_story
 from tests.stories import Story, asked, begin, contract, eur, x
 
 CLASSES = list(EffectClass)
+AGAIN = (EffectClass.READ_ONLY, EffectClass.IDEMPOTENT)
 
 
 def long_story() -> list[e.Event]:
@@ -58,9 +59,18 @@ def test_law_16_a_story_cut_off_anywhere_is_closed_honestly(length: int) -> None
     granted = {event.call for event in recorded if isinstance(event, e.CallGranted)}
     settled = {event.call for event in recorded if isinstance(event, e.CallSettled)}
     lost = {event.call for event in found if isinstance(event, e.CallSettled)}
-    assert (started | granted) - settled <= lost, "what may have begun is settled"
+    left = {event.call for event in recorded if isinstance(event, e.StopRequested)}
+    again = {f"r/0.{n}" for n, kind in enumerate(CLASSES) if kind in AGAIN} - left
+    cancelled = any(isinstance(event, e.RunCancelled) for event in recorded)
+    may_go_on = set() if cancelled else again
+    assert (started | granted) - settled - may_go_on <= lost, "what may have begun is settled"
+    assert not lost & may_go_on, "what can run again is not lost"
     for event in found:
         if isinstance(event, e.CallSettled):
+            if event.reason is Reason.CANCELLED_BY_USER:
+                assert event.call not in started | granted, "what had begun is lost"
+                assert event.effect is Effect.NONE
+                continue
             assert (event.outcome, event.reason) == (Outcome.LOST, Reason.DRIVER_LOST)
             number = int(event.call.rpartition(".")[2])
             kind = CLASSES[number] if number < len(CLASSES) else EffectClass.EFFECTFUL
@@ -74,6 +84,8 @@ def test_law_16_a_story_cut_off_anywhere_is_closed_honestly(length: int) -> None
     ended = any(isinstance(event, e.RunEnded) for event in recorded)
     assert unfinished.ended == ended
     assert (found == []) == ended
+    if cancelled and not ended:
+        assert isinstance(found[-1], e.RunEnded), "a cancelled run ends, whoever opens it"
     again = Unfinished("r")
     again.read([*recorded, *found])
     assert again.closing() == [], "once"
@@ -91,17 +103,17 @@ def test_law_15_what_had_not_begun_stays_open_and_is_no_failure() -> None:
     assert not unfinished.may_have_begun("r/0.1")
 
 
-@pytest.mark.parametrize(
-    ("effect", "lost"), [("idempotent", True), ("read_only", False), ("effectful", False)]
-)
+@pytest.mark.parametrize("effect", list(EffectClass))
 def test_law_10_no_blind_retry_what_begins_before_its_record_may_have_begun(
-    effect: str, lost: bool
+    effect: EffectClass,
 ) -> None:
     story = Story()
-    story.say(*begin(asked(x("k")), asked(x("k"), terms=contract(effect=EffectClass(effect)))))
+    story.say(*begin(asked(x("k")), asked(x("k"), terms=contract(effect=effect))))
     unfinished = Unfinished("r")
     unfinished.read(story.events)
-    ends = {end.call: end for end in unfinished.closing() if isinstance(end, e.CallSettled)}
-    assert ("r/0.1" in ends) == lost
-    if lost:
-        assert ends["r/0.1"].effect is Effect.UNKNOWN
+    ends = [end.call for end in unfinished.closing() if isinstance(end, e.CallSettled)]
+    assert ends == ["r/0.0"], "nobody has granted the second one"
+    begun = effect is EffectClass.IDEMPOTENT
+    assert unfinished.may_have_begun("r/0.1") == begun
+    (ending,) = unfinished.losing(["r/0.1"])
+    assert ending.effect is (Effect.UNKNOWN if begun else Effect.NONE)
