@@ -32,57 +32,58 @@ def matches(page: str, printed: str) -> bool:
     return re.fullmatch("".join(parts), "".join(f"{line}\n" for line in lines(printed))) is not None
 
 
-def examples() -> list[tuple[str, str, dict[str, str]]]:
-    """Each command of the page, what it prints, and the files that were shown before it."""
+Steps = list[tuple[str, str]]
+
+
+def examples() -> list[tuple[Steps, dict[str, str]]]:
+    """Each block of commands with what they print, and the files that were shown before it."""
     files: dict[str, str] = {}
     found = []
     for kind, file, body in BLOCK.findall(PAGE):
         if file:
             files = {**files, file: body}
         elif kind == "console":
-            for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
-                command, _, output = part.partition("\n")
-                found.append((command, output, files))
+            parts = re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]
+            steps = [(part.partition("\n")[0], part.partition("\n")[2]) for part in parts]
+            found.append((steps, files))
     return found
 
 
 EXAMPLES = examples()
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    program = folder / "bin" / "endstop"
-    program.parent.mkdir()
+def variables(programs: Path) -> dict[str, str]:
+    """The environment of a reader who has installed endstop and configured nothing."""
+    program = programs / "endstop"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m endstop.cli.main "$@"\n')
     program.chmod(0o755)
-    return folder
+    made = environment()
+    del made["ENDSTOP_GRACE_S"]
+    made["PATH"] = f"{programs}:{made['PATH']}"
+    return made
 
 
-@pytest.mark.parametrize(("command", "output", "files"), EXAMPLES, ids=[e[0] for e in EXAMPLES])
+@pytest.mark.parametrize(("steps", "files"), EXAMPLES, ids=[steps[0][0] for steps, _ in EXAMPLES])
 def test_an_example_does_what_the_page_says(
-    here: Path, command: str, output: str, files: dict[str, str]
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, steps: Steps, files: dict[str, str]
 ) -> None:
-    place = here / "place"
-    place.mkdir(exist_ok=True)
     for name, text in files.items():
-        (place / name).write_text(text, encoding="utf-8")
-    variables = environment()
-    # The page speaks of the defaults.
-    del variables["ENDSTOP_GRACE_S"]
-    variables["PATH"] = f"{here / 'bin'}:{variables['PATH']}"
-    done = subprocess.run(
-        ["/bin/bash", "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PATIENCE_S,
-        cwd=place,
-        env=variables,
-        check=False,
-    )
-    assert matches(output, done.stdout), f"$ {command}\n{done.stdout}\n--- the page says:\n{output}"
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    surroundings = variables(tmp_path_factory.mktemp("bin"))
+    for command, output in steps:
+        done = subprocess.run(
+            ["/bin/bash", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            cwd=tmp_path,
+            env=surroundings,
+            check=False,
+        )
+        said = f"$ {command}\n{done.stdout}\n--- the page says:\n{output}"
+        assert matches(output, done.stdout), said
 
 
 def test_the_page_names_every_command_and_option() -> None:
@@ -110,4 +111,4 @@ def test_the_matcher_sees_what_differs() -> None:
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) >= 10
+    assert sum(len(steps) for steps, _ in EXAMPLES) >= 10
