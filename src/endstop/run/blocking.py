@@ -37,6 +37,7 @@ from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult, CancelReport
 from endstop.run.submitted import close_after
 from endstop.run.waiting import Bell, CtrlC
+from endstop.run.uses import Uses
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
 from endstop.work.loopthread import LoopThread, LoopThreadWorker
@@ -125,8 +126,6 @@ class BlockingRuntime(BaseRuntime):
             result = self._results(batch)
             run.batches.append(result)
             self._show(batch)
-            if run.closed:
-                self.engine.forget(run.id)
         if ctrl_c.pressed:
             # Every call has its answer in `run.batches` before the caller is interrupted.
             raise KeyboardInterrupt
@@ -287,6 +286,7 @@ class BlockingRun:
         self.batches: list[BatchResult] = []
         self.closed = False
         self._runtime = runtime
+        self._uses = Uses(lambda: runtime.engine.forget(run_id))
 
     def execute(
         self,
@@ -310,7 +310,8 @@ class BlockingRun:
             together=together,
             on_failure=on_failure,
         )
-        return self._runtime._execute(self, calls, terms)
+        with self._uses:
+            return self._runtime._execute(self, calls, terms)
 
     def cancel(
         self, reason: Reason | str = Reason.CANCELLED_BY_USER, mode: Mode | str = Mode.INTERRUPT
@@ -324,7 +325,7 @@ class BlockingRun:
         engine = self._runtime.engine
         if self.id in engine.state.runs:
             engine.tell(i.CloseRun(run=self.id))
-            engine.forget(self.id)
+            self._uses.close()
         for check in self._runtime.on_close:
             check(self.id)
 

@@ -13,6 +13,7 @@ from endstop.core.terms import Mode, Reason, ToolCall
 from endstop.run.base import BatchTerms
 from endstop.run.results import BatchResult, CallResult, CancelReport
 from endstop.run.submitted import close_after
+from endstop.run.uses import Uses
 
 if TYPE_CHECKING:
     from endstop.run.runtime import Runtime
@@ -26,6 +27,7 @@ class Run:
         self.batches: list[BatchResult] = []
         self.closed = False
         self._runtime = runtime
+        self._uses = Uses(lambda: runtime.engine.forget(run_id))
 
     async def execute(
         self,
@@ -55,7 +57,8 @@ class Run:
             together=together,
             on_failure=on_failure,
         )
-        return await self._runtime._execute(self, calls, terms)
+        with self._uses:
+            return await self._runtime._execute(self, calls, terms)
 
     def cancel(
         self, reason: Reason | str = Reason.CANCELLED_BY_USER, mode: Mode | str = Mode.INTERRUPT
@@ -69,7 +72,7 @@ class Run:
         engine = self._runtime.engine
         if self.id in engine.state.runs:
             engine.tell(i.CloseRun(run=self.id))
-            engine.forget(self.id)
+            self._uses.close()
         for check in self._runtime.on_close:
             check(self.id)
 

@@ -138,8 +138,6 @@ class Runtime(BaseRuntime):
         result = self._results(batch)
         run.batches.append(result)
         cancelled = await self._finish_after_hooks(batch) or cancelled
-        if run.closed:
-            self.engine.forget(run.id)
         if cancelled:
             # The results are recorded and in `run.batches`: nothing that was paid for is lost.
             raise asyncio.CancelledError
