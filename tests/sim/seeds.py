@@ -44,13 +44,15 @@ def simulations(seed: int) -> Iterator[tuple[str, list[str]]]:
     yield "interrupted", _interrupted(story, mixed_told, rng, plain).wrong
     yield "in trouble", _in_trouble(story, mixed_told, rng)
     parents = story_of(seed, children=True)
-    family = play_story(parents, mixed, plain_hooks=plain)
+    family = play_story(parents, mixed, plain_hooks=plain, rough=True)
     yield f"children, {driver}", family.wrong
-    yield "children, interrupted", _interrupted(parents, family, rng, plain).wrong
-    yield "children, in trouble", _in_trouble(parents, family, rng)
+    yield "children, interrupted", _interrupted(parents, family, rng, plain, rough=True).wrong
+    yield "children, in trouble", _in_trouble(parents, family, rng, rough=True)
 
 
-def _interrupted(story: Story, told: Simulated, rng: random.Random, plain: bool) -> Simulated:
+def _interrupted(
+    story: Story, told: Simulated, rng: random.Random, plain: bool, *, rough: bool = False
+) -> Simulated:
     """The same again, stopped at a point that the seed draws."""
     targets = [run.id for run in story.runs] + ["r0/0", "r0/0.0", "r0/0.1"]
     if told.settings.driver == "async":
@@ -71,17 +73,21 @@ def _interrupted(story: Story, told: Simulated, rng: random.Random, plain: bool)
         commit_s=told.settings.commit_s,
         interrupt=interrupt,
     )
-    return play_story(story, settings, plain_hooks=plain)
+    return play_story(story, settings, plain_hooks=plain, rough=rough)
 
 
-def _in_trouble(story: Story, told: Simulated, rng: random.Random) -> list[str]:
+def _in_trouble(
+    story: Story, told: Simulated, rng: random.Random, *, rough: bool = False
+) -> list[str]:
     """The same again, with a journal that fails or dies at an append that the seed draws."""
     at = rng.randint(1, max(1, told.appends))
     trouble = Trouble(at=at, fault=rng.choice((Fault.DIES, *Fault)))
-    return with_trouble(story, told.settings, trouble)
+    return with_trouble(story, told.settings, trouble, rough=rough)
 
 
-def with_trouble(story: Story, like: Settings, trouble: Trouble) -> list[str]:
+def with_trouble(
+    story: Story, like: Settings, trouble: Trouble, *, rough: bool = False
+) -> list[str]:
     """Play a story with a fault in its journal, and recover where the process died."""
     settings = Settings(
         seed=story.seed,
@@ -90,7 +96,7 @@ def with_trouble(story: Story, like: Settings, trouble: Trouble) -> list[str]:
         commit_s=like.commit_s,
         trouble=trouble,
     )
-    sim = make_sim(story, settings)
+    sim = make_sim(story, settings, rough=rough)
     told = play_sim(sim, story)
     if not told.crashed:
         return told.wrong

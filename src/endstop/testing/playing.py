@@ -5,13 +5,17 @@ Public test tool, used by the seeds in `tests/sim` and by whoever wants to repla
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from endstop.config import Config, SlotLimits, Timeouts
 from endstop.core import events as e
 from endstop.core.terms import Isolation, ToolCall, Verdict
 from endstop.run.blocking import BlockingRuntime
+from endstop.run.results import CallResult
 from endstop.run.runtime import Runtime
 from endstop.store.protocol import Journal
 from endstop.testing.acting import Delegate, make_hook, make_tools
@@ -27,14 +31,17 @@ def play_story(
     settings: Settings,
     *,
     plain_hooks: bool = True,
+    rough: bool = False,
     journal: Callable[[], Journal] | None = None,
 ) -> Simulated:
     """Play a story on a driver; `wrong` of what is returned lists every broken law.
 
     `plain_hooks`: the before-hook is a plain function; False for an async one. `journal` makes a
-    real journal in place of the simulated one.
+    real journal in place of the simulated one. `rough`: callers close runs under their own feet,
+    and an after-hook is slow, wedged or broken.
     """
-    return play_sim(make_sim(story, settings, plain_hooks=plain_hooks, journal=journal), story)
+    sim = make_sim(story, settings, plain_hooks=plain_hooks, rough=rough, journal=journal)
+    return play_sim(sim, story)
 
 
 def play_sim(sim: Sim, story: Story) -> Simulated:
@@ -48,6 +55,7 @@ def make_sim(
     settings: Settings,
     *,
     plain_hooks: bool = True,
+    rough: bool = False,
     journal: Callable[[], Journal] | None = None,
 ) -> Sim:
     """The simulation of a story, not yet played."""
@@ -69,13 +77,31 @@ def make_sim(
             timeouts=replace(Timeouts(), **story.timeouts), slots=SlotLimits(**story.slots)
         ),
         before=[make_hook(story, plain=plain_hooks)] if story.hooked else [],
+        after=[_after_hook(story)] if rough else [],
         fate=fate,
         answer=answer,
         journal=journal,
         bodies_report=True,
     )
     _let_delegate(made)
+    if rough:
+        rng = random.Random(f"closes {story.seed}")
+        for run in story.runs:
+            made.loop.call_at(rng.random() * 15, made.close_run, run.id)
     return made
+
+
+def _after_hook(story: Story) -> Callable[[CallResult], Any]:
+    """An after-hook that takes its time; what it does changes nothing."""
+    rng = random.Random(f"after {story.seed}")
+    hooks_s = story.timeouts["hooks"]
+
+    async def after(result: CallResult) -> None:
+        await asyncio.sleep(rng.random() * hooks_s * 1.5)
+        if rng.random() < 0.3:
+            raise RuntimeError("the after-hook fails")
+
+    return after
 
 
 def _let_delegate(sim: Sim) -> None:

@@ -107,6 +107,10 @@ def check_answers(told: Simulated) -> list[str]:
     endings = {ev.call: ev for _, ev in told.log if isinstance(ev, e.CallSettled)}
     sizes = {ev.batch: ev.size for _, ev in told.log if isinstance(ev, e.BatchOpened)}
     wrong = []
+    if told.settings.trouble is None:
+        answered = {batch.batch_id for batches in told.results.values() for batch in batches}
+        asked = [batch for batch in sizes if batch.partition("/")[0] in told.results]
+        wrong += [f"law 4 one-answer: {b} was never answered" for b in asked if b not in answered]
     for batches in told.results.values():
         for batch in batches:
             ids = [result.call_id for result in batch]

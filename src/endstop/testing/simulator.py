@@ -19,7 +19,8 @@ from endstop.core.inputs import Claimed, Input
 from endstop.core.terms import Isolation, Mode
 from endstop.errors import EndstopError, NotFound
 from endstop.run.audience import Audience
-from endstop.run.blocking import HOOK_THREADS, BlockingCancellation, BlockingRuntime
+from endstop.run.blocking import HOOK_THREADS, BlockingCancellation, BlockingRun, BlockingRuntime
+from endstop.run.handles import Run
 from endstop.run.results import CallResult, CancelReport
 from endstop.run.runtime import Runtime
 from endstop.store.memory import MemoryJournal
@@ -60,6 +61,7 @@ class Sim:
         tools: Callable[[Sim], Iterable[Tool]],
         config: Config | None = None,
         before: Sequence[Callable[..., Any]] = (),
+        after: Sequence[Callable[..., Any]] = (),
         fate: Callable[[Job], Fate] | None = None,
         answer: Answer | None = None,
         journal: Callable[[], Journal] | None = None,
@@ -75,12 +77,14 @@ class Sim:
         self._tools = tools
         self._config = config if config is not None else Config()
         self._before = before
+        self._after = after
         self._fate = fate
         self._answer = answer
         self._bodies_report = bodies_report
         self._waiters: list[asyncio.Future[Any]] = []
         self._callers: dict[str, asyncio.Future[Any]] = {}
         self._must_be_cancelled: set[str] = set()
+        self.runs: dict[str, Run | BlockingRun] = {}
         self.parents: set[str] = set()
         self._closing = False
         self._opened = False
@@ -157,7 +161,8 @@ class Sim:
         error = waiter.exception()
         if error is not None:
             self.told.errors.append(error)
-            if not isinstance(error, EndstopError):
+            lost = isinstance(error, NotFound) and "nothing here has" in str(error)
+            if lost or not isinstance(error, EndstopError):
                 self.told.wrong.append(f"law 4 one-answer: a caller was raised {error!r}")
 
     def _open(self) -> None:
@@ -166,6 +171,7 @@ class Sim:
             "journal": self.journal,
             "config": self._config,
             "before": self._before,
+            "after": self._after,
             "observers": [self._saw],
         }
         if self.settings.driver == "async":
@@ -210,6 +216,7 @@ class Sim:
         assert isinstance(self.runtime, Runtime)
         async with self.runtime.run(asking.run, limits=asking.limits) as run:
             self.told.results[asking.run] = run.batches
+            self.runs[asking.run] = run
             for calls, terms in asking.batches:
                 self._told_of(await run.execute(calls, **terms))
 
@@ -221,6 +228,7 @@ class Sim:
         assert isinstance(self.runtime, BlockingRuntime)
         with self.runtime.run(asking.run, limits=asking.limits) as run:
             self.told.results[asking.run] = run.batches
+            self.runs[asking.run] = run
             for calls, terms in asking.batches:
                 self._told_of(run.execute(calls, **terms))
 
@@ -253,6 +261,12 @@ class Sim:
         return task.result()
 
     # -- stopping
+
+    def close_run(self, name: str) -> None:
+        """Close a run now, whatever it does; one that has not begun is left alone."""
+        run = self.runs.get(name)
+        if run is not None:
+            run.close()
 
     def stop(self, target: str, mode: Mode = Mode.INTERRUPT) -> None:
         """Cancel a run, a batch or a call now; what does not exist (yet) is left alone."""
