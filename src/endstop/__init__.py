@@ -5,6 +5,8 @@ Every call ends with one honest answer. These are the public names; everything e
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from endstop.adapters.reply import Reply, read_reply
 from endstop.config import Config
 from endstop.core.terms import (
@@ -39,9 +41,25 @@ from endstop.tools.context import AsyncContext, Context, current
 from endstop.tools.resources import shared
 from endstop.tools.tool import Tool, tool, tool_from_schema
 
+if TYPE_CHECKING:
+    from endstop.agents import (
+        AsyncAgent,
+        DeferredAgent,
+        DelegationFailed,
+        DroppedHandles,
+        Handle,
+        HandleCancelled,
+        LocalAgent,
+        agent_tool,
+        close_turn,
+        delegate,
+        delegate_all,
+    )
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncAgent",
     "AsyncContext",
     "BatchResult",
     "Block",
@@ -55,15 +73,21 @@ __all__ = [
     "Config",
     "Context",
     "ContractError",
+    "DeferredAgent",
+    "DelegationFailed",
+    "DroppedHandles",
     "Effect",
     "EffectClass",
     "EndstopError",
     "Flag",
+    "Handle",
+    "HandleCancelled",
     "HookCall",
     "InvalidArguments",
     "Isolation",
     "JournalError",
     "Limits",
+    "LocalAgent",
     "Mode",
     "Money",
     "NotFound",
@@ -78,9 +102,22 @@ __all__ = [
     "StoppedBy",
     "Tool",
     "ToolCall",
+    "agent_tool",
+    "close_turn",
     "current",
+    "delegate",
+    "delegate_all",
     "read_reply",
     "shared",
     "tool",
     "tool_from_schema",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What programs without sub-agents never need is imported when it is first asked for."""
+    if name in __all__:
+        from endstop import agents
+
+        return getattr(agents, name)
+    raise AttributeError(f"module 'endstop' has no attribute {name!r}")

@@ -1,4 +1,48 @@
-"""Agents on top of the drivers: handles of delegated calls and the smallest model loop.
+"""Agents on top of the drivers: delegated calls, and the handles, groups and turns around them.
 
 Nothing here may start a tool except through `endstop.run`.
 """
+
+from __future__ import annotations
+
+from endstop.agents.agent import (
+    Agent,
+    AsyncAgent,
+    DeferredAgent,
+    Failure,
+    Patience,
+    Status,
+    Task,
+)
+from endstop.agents.delegate import close_turn, delegate, delegate_all, open_handles
+from endstop.agents.errors import AgentError, DelegationFailed, DroppedHandles, HandleCancelled
+from endstop.agents.group import BlockingGroup, Group, gather
+from endstop.agents.handle import BlockingHandle, Handle, Proof
+from endstop.agents.local import LocalAgent
+from endstop.agents.offer import agent_tool
+
+__all__ = [
+    "Agent",
+    "AgentError",
+    "AsyncAgent",
+    "BlockingGroup",
+    "BlockingHandle",
+    "DeferredAgent",
+    "DelegationFailed",
+    "DroppedHandles",
+    "Failure",
+    "Group",
+    "Handle",
+    "HandleCancelled",
+    "LocalAgent",
+    "Patience",
+    "Proof",
+    "Status",
+    "Task",
+    "agent_tool",
+    "close_turn",
+    "delegate",
+    "delegate_all",
+    "gather",
+    "open_handles",
+]

@@ -1,0 +1,110 @@
+"""The ledger: every delegated call that nobody has taken yet, by the turn that it belongs to.
+
+A handle leaves when its answer was taken, or when it was cancelled and there is a verdict about
+the peer. Whoever closes a turn closes the ledger: what is left was dropped, is stopped, waited for
+and named (law 17 children-settle). Nothing here waits; closing does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from endstop.agents.errors import DroppedHandles
+from endstop.errors import NotFound
+from endstop.run.base import BaseRuntime
+
+if TYPE_CHECKING:
+    from endstop.agents.handle import BaseHandle
+
+log = logging.getLogger("endstop.agents")
+
+_ledgers: WeakKeyDictionary[BaseRuntime, Ledger] = WeakKeyDictionary()
+_making = threading.Lock()
+
+
+class Ledger:
+    """The handles of one runtime; `owner` is the run, or the call, whose code delegated."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handles: dict[str, dict[str, BaseHandle]] = {}
+        self._ordinals: dict[str, int] = {}
+
+    def enter(self, handle: BaseHandle) -> None:
+        """A call was delegated."""
+        with self._lock:
+            self._handles.setdefault(handle.owner, {})[handle.id] = handle
+
+    def leave(self, handle: BaseHandle) -> None:
+        """Its answer was taken, or it was cancelled with a verdict."""
+        with self._lock:
+            mine = self._handles.get(handle.owner)
+            if mine is not None:
+                mine.pop(handle.id, None)
+                if not mine:
+                    del self._handles[handle.owner]
+
+    def open(self, owner: str | None = None) -> list[BaseHandle]:
+        """The handles that nobody has taken, of one owner or of all, in submission order."""
+        with self._lock:
+            if owner is not None:
+                return list(self._handles.get(owner, {}).values())
+            return [handle for mine in self._handles.values() for handle in mine.values()]
+
+    def dropped(self, owner: str) -> list[BaseHandle]:
+        """Close the books of an owner: stops and returns what nobody took.
+
+        What was cancelled, by itself or with its owner, was not dropped: nobody is blamed for it,
+        and it stays readable.
+        """
+        left = self.open(owner)
+        dropped = [handle for handle in left if not handle.excused]
+        for handle in left:
+            handle.finalise()
+            self.leave(handle)
+        return dropped
+
+    def ordinal(self, owner: str) -> int:
+        """The next number below an owner; ids come out the same when a run is driven again."""
+        with self._lock:
+            number = self._ordinals.get(owner, 0)
+            self._ordinals[owner] = number + 1
+        return number
+
+    def forget(self, owner: str) -> None:
+        """An owner is over and delegates no more."""
+        with self._lock:
+            self._ordinals.pop(owner, None)
+
+
+def ledger_of(runtime: BaseRuntime) -> Ledger:
+    """The ledger of a runtime, from its first delegated call on."""
+    with _making:
+        found = _ledgers.get(runtime)
+        if found is None:
+            found = _ledgers[runtime] = Ledger()
+            ledger = found
+            runtime.on_close.append(lambda run_id: _closed(ledger, run_id))
+    return found
+
+
+def _closed(ledger: Ledger, run_id: str) -> None:
+    left = ledger.dropped(run_id)
+    if left:
+        raise dropped_error(run_id, left)
+
+
+def dropped_error(owner: str, left: list[BaseHandle]) -> DroppedHandles:
+    """Name what was dropped."""
+    return DroppedHandles(owner, [(one.id, one.agent, one.sent) for one in left])
+
+
+def watch_owner(runtime: BaseRuntime, ledger: Ledger, owner: str) -> None:
+    """Forget an owner's numbers when it is over."""
+    try:
+        runtime.engine.promise(owner).then(lambda: ledger.forget(owner))
+    except NotFound:
+        ledger.forget(owner)
