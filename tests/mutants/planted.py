@@ -344,8 +344,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a cancelled waiter stays in the table",
         "7 every-wait-listens",
         "core/gate.py",
-        "    if call.id in state.resources:\n        cleared",
-        "    if call.started and call.id in state.resources:\n        cleared",
+        "    if call.claims and call.id in state.resources:\n        cleared",
+        "    if call.claims and call.started and call.id in state.resources:\n        cleared",
         GATE,
     ),
     planted(

@@ -254,7 +254,7 @@ def release(state: State, call: CallState, now: float) -> None:
         slots = state.slots[call.contract.isolation]
         slots.taken -= 1
         assert slots.taken >= 0, "a slot is freed once"
-    if call.id in state.resources:
+    if call.claims and call.id in state.resources:
         cleared = state.resources.remove(call.id)
         if cleared:
             walk(state, [state.calls[key] for key in cleared], now)

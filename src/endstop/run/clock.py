@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Protocol
 
@@ -13,3 +14,8 @@ class Clock(Protocol):
 
 
 monotonic: Clock = time.monotonic
+
+
+def clock_of(loop: asyncio.AbstractEventLoop) -> Clock:
+    """The clock of a loop; asyncio's own is asked without the detour over its loop."""
+    return monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time

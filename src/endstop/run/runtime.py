@@ -20,6 +20,7 @@ from endstop.core.state import CallState
 from endstop.core.terms import Isolation, Limits, Mode, Reason, ToolCall
 from endstop.errors import CallerError
 from endstop.run.base import BaseRuntime, BatchTerms
+from endstop.run.clock import clock_of
 from endstop.run.handles import Cancellation, Run
 from endstop.run.hooks import After, Before, Observer, hook_name, preparing
 from endstop.run.plans import Plan
@@ -91,7 +92,7 @@ class Runtime(BaseRuntime):
         self._check_open()
         self._loop = loop
         self._thread = threading.get_ident()
-        self.engine.clock = loop.time
+        self.engine.clock = clock_of(loop)
         self.engine.driver = self
         self.engine.shows_results = bool(self.hooks.after)
         worker = CoroutineWorker(self.engine.tell, loop)

@@ -52,14 +52,17 @@ class CoroutineWorker:
             self._loop.call_soon_threadsafe(self._begin, job)
 
     def _begin(self, job: Job) -> None:
-        body = self._bodies[job.call] = _Body(job, self._tell)
-        body.task = self._loop.create_task(self._run(body), context=job.context)
+        call = job.call
+        body = self._bodies[call] = _Body(job, self._tell)
+        # Not by the loop's task factory: an eager one would run the body here and now.
+        body.task = asyncio.Task(self._run(body), loop=self._loop, name=call, context=job.context)
 
     def ask(self, call: str) -> None:
         body = self._bodies.get(call)
         if body is None:
             return
         body.stop()
+        interrupt(body.job.tool, body)
         if threading.get_ident() == self._thread:
             body.cancel()
         else:
@@ -85,52 +88,50 @@ class CoroutineWorker:
         abandoned is taken out of the list that it goes through (law 6 bounded-stop).
         """
         for body in list(self._bodies.values()):
-            body.ctx.stop()
+            body.stop()
             if body.task is not None:
                 asyncio._unregister_task(body.task)
                 body.task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     async def _run(self, body: _Body) -> None:
         """Claim, run, tell. Nothing that the body raises may reach the loop (law 19)."""
-        call = body.job.call
+        call, tell = body.call_id, self._tell
         try:
             # The task is the worker: it asks at the last instant, in the same step in which the
             # body begins (law 1 one-door).
-            if not self._tell(_claimed(call=call)):
+            if not tell(_claimed(call=call)):
                 return
             try:
-                end = returned(call, await _timed(body.enter(), body.job.tool.name))
+                end = returned(call, await _timed(body.begin(), body.job.tool.name))
             except BaseException as error:
                 end = raised(call, error)
-            self._tell(end)
+            tell(end)
         finally:
             del self._bodies[call]
 
 
-class _Body:
-    """One running coroutine: its context and its task."""
+class _Body(AsyncContext):
+    """One running coroutine: its context, which is all that its function sees, and its task.
 
-    __slots__ = ("_coroutine", "ctx", "job", "task")
+    One object for both: they are made for every call.
+    """
+
+    __slots__ = ("coroutine", "job", "task")
 
     def __init__(self, job: Job, tell: Tell) -> None:
+        AsyncContext.__init__(self, call_id=job.call, effect_key=job.effect_key, tell=tell)
         self.job = job
-        self.ctx = AsyncContext(call_id=job.call, effect_key=job.effect_key, tell=tell)
         self.task: asyncio.Task[None] | None = None
-        self._coroutine: Any = None
+        self.coroutine: Any = None
 
-    def enter(self) -> Any:
+    def begin(self) -> Any:
         """Enter the body's context and call its function; returns the coroutine."""
         tool, kwargs = self.job.tool, self.job.kwargs
-        enter(self.ctx)
+        enter(self)
         if tool.context_param is not None:
-            kwargs = {**kwargs, tool.context_param: self.ctx}
-        self._coroutine = tool.fn(**kwargs)
-        return self._coroutine
-
-    def stop(self) -> None:
-        """Raise the flag and call the tool's own interrupt; from any thread."""
-        self.ctx.stop()
-        interrupt(self.job.tool, self.ctx)
+            kwargs = {**kwargs, tool.context_param: self}
+        self.coroutine = tool.fn(**kwargs)
+        return self.coroutine
 
     def cancel(self) -> None:
         """Cancel the task, once: a second native cancel would break its cleanup (law 6)."""
@@ -139,7 +140,7 @@ class _Body:
 
     def frames(self) -> list[Any]:
         found: list[Any] = []
-        inner = self._coroutine
+        inner = self.coroutine
         while inner is not None and len(found) < 20:
             frame = getattr(inner, "cr_frame", None) or getattr(inner, "gi_frame", None)
             if frame is not None:
@@ -154,8 +155,7 @@ def _timed(coroutine: Any, tool: str) -> Generator[Any, Any, Any]:
 
     What it awaits goes through untouched, in both directions.
     """
-    send, throw = coroutine.send, coroutine.throw
-    resume, value = send, None
+    resume, value = coroutine.send, None
     while True:
         began = monotonic()
         try:
@@ -166,9 +166,10 @@ def _timed(coroutine: Any, tool: str) -> Generator[Any, Any, Any]:
             if monotonic() - began > SLOW_STEP_S:
                 _report(tool, monotonic() - began)
         try:
-            resume, value = send, (yield waits_for)
+            value = yield waits_for
+            resume = coroutine.send
         except BaseException as error:
-            resume, value = throw, error
+            resume, value = coroutine.throw, error
 
 
 def _report(tool: str, seconds: float) -> None:
