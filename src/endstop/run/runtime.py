@@ -16,15 +16,19 @@ from typing import Any, Self
 
 from endstop.config import Config
 from endstop.core import inputs as i
+from endstop.core.inputs import Reconciled
 from endstop.core.state import CallState
 from endstop.core.terms import Isolation, Limits, Mode, Reason, ToolCall
 from endstop.errors import CallerError
 from endstop.run.base import BaseRuntime, BatchTerms
 from endstop.run.clock import clock_of
+from endstop.run.errands import Errands
 from endstop.run.handles import Cancellation, Run
 from endstop.run.hooks import After, Before, Observer, hook_name, preparing
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
+from endstop.run.reconciling import answer_of, no_answer, question_of
+from endstop.run.resume import batches_of, in_order, take
 from endstop.run.results import BatchResult, CallResult
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
@@ -70,6 +74,7 @@ class Runtime(BaseRuntime):
         self._hook_threads = DaemonThreads(HOOK_THREADS, "endstop-hook")
         self._after_tasks: dict[str, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._errands = Errands(self)
 
     async def __aenter__(self) -> Self:
         self._start()
@@ -117,7 +122,69 @@ class Runtime(BaseRuntime):
         it is `detached`. Raises CallerError for an id that is taken.
         """
         self._start()
-        return Run(self, self._make_run(run_id, limits, parent, detached))
+        name = self._make_run(run_id, limits, parent, detached)
+        self._errands.begin()
+        return Run(self, name)
+
+    async def resume(self, run_id: str) -> Run:
+        """Take up a run whose driver is gone, and let it go on (law 16 survives-restart).
+
+        What is recorded as over keeps its answer and never runs again; what had not begun goes on
+        where it stood; approvals are still pending. Of what may have begun, calls of read-only and
+        idempotent tools run again, under the same effect key and with what is left of their time; a
+        tool with a reconciler is asked first; the outcome of the others stays unknown (law 10).
+        Wait for the answers with `Run.finish`. A run that has ended comes back closed.
+
+        Raises NotFound for a run that the journal does not know, CallerError for one that is driven
+        by somebody.
+        """
+        self._start()
+        taken = take(self, run_id)
+        run = Run(self, run_id)
+        run.batches = taken.results()
+        if taken.ended:
+            run.closed = True
+            return run
+        try:
+            told = await self._ask_reconcilers(taken.ask)
+        except BaseException:
+            taken.let_go()
+            raise
+        for call_id, plan in taken.go_on(told):
+            self._begin_preparing(call_id, run_id, plan)
+        return run
+
+    async def _ask_reconcilers(self, plans: Sequence[Plan]) -> list[Reconciled]:
+        """Ask the tools of lost calls what became of them; each answer is bounded like a hook's."""
+
+        async def ask(plan: Plan) -> Reconciled:
+            try:
+                limit_s = self.config.timeouts.hooks
+                answer = await asyncio.wait_for(self._ask_hook(*question_of(plan)), limit_s)
+                return answer_of(plan, answer)
+            except TimeoutError:
+                return no_answer(plan, "it did not answer in time")
+            except Exception as error:
+                return no_answer(plan, describe_error(error))
+
+        return list(await asyncio.gather(*[ask(plan) for plan in plans]))
+
+    async def _finish(self, run: Run) -> list[BatchResult]:
+        cancelled = False
+        known = {result.batch_id: result for result in run.batches}
+        for batch in batches_of(self.engine, run.id):
+            if batch in known:
+                continue
+            stopped = await self._until(
+                self.engine.promise(batch),
+                lambda: self.engine.tell(i.Cancel(target=run.id, reason=Reason.CANCELLED_BY_USER)),
+            )
+            known[batch] = self._results(batch)
+            cancelled = await self._finish_after_hooks(batch) or stopped or cancelled
+        run.batches = in_order(known)
+        if cancelled:
+            raise asyncio.CancelledError
+        return list(run.batches)
 
     async def execute(self, calls: Iterable[ToolCall], **terms: Any) -> BatchResult:
         """Run the tool calls of one reply in a run of their own; see `Run.execute`."""
@@ -213,6 +280,7 @@ class Runtime(BaseRuntime):
         self._hook_threads.close()
         for worker in set(self.engine.workers.values()):
             worker.close()
+        self._errands.close()
         self.engine.journal.close()
 
     # -- what the engine asks of a driver

@@ -46,9 +46,14 @@ class Bell:
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until somebody rings, at most `timeout_s`; many rings are one."""
-        ready = self._selector.select(timeout_s)
+        try:
+            ready = self._selector.select(timeout_s)
+        except (OSError, ValueError):
+            if self._closed:
+                return False
+            raise
         for key, _ in ready:
-            with suppress(BlockingIOError, ConnectionError):
+            with suppress(OSError):
                 while key.fileobj.recv(64):  # type: ignore[union-attr]
                     continue
         return bool(ready)
@@ -59,7 +64,7 @@ class Bell:
             self._wake.send(b"!")
 
     def close(self) -> None:
-        """Listen no more. Idempotent; nobody may be waiting."""
+        """Listen no more. Idempotent; whoever waits should be rung first."""
         if self._closed:
             return
         self._closed = True

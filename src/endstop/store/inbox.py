@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ class Inbox:
         self._connection: sqlite3.Connection | None = None
         self._bell: Bell | None = None
         self._version = -1
-        self._fence = ""
+        self._taken = ""
         self._closed = False
 
     # --- who asks ---------------------------------------------------------------------------------
@@ -124,6 +124,16 @@ class Inbox:
             for id_, run, target, kind, body, by, at in rows
         ]
 
+    def put_back(self, request: int) -> None:
+        """Hand a request out again later, to whoever drives its run then."""
+        with self._writing("a request cannot be put back") as connection:
+            connection.execute(SQL["take_request"], (None, request))
+
+    def drives(self, run: str) -> bool:
+        """Whether this owner drives a run that is not over."""
+        row = self._read("get_run", (run,))
+        return bool(row) and row[0] == (self._owner, None)
+
     def answer(self, request: int, body: dict[str, Any]) -> bool:
         """Answer a request; false where it was answered before."""
         with self._writing("a request cannot be answered") as connection:
@@ -134,19 +144,23 @@ class Inbox:
             ring(self._path, asker[0])
         return changed == 1
 
-    def owned(self) -> set[str] | None:
-        """The open runs that this owner still drives; None where none can have been taken away.
+    def lost(self, runs: Iterable[str]) -> list[str]:
+        """Those of these runs, all open here, that somebody has taken from this owner.
 
-        Cheap unless somebody has taken a run by force since this was asked last.
+        Cheap unless a run of this journal was taken by force since this was asked last.
         """
         rows = self._read("get_meta", ("taken",))
-        fence = rows[0][0] if rows else "0"
-        if fence == self._fence:
-            return None
-        first, self._fence = not self._fence, fence
-        if first and fence == "0":
-            return None
-        return {run for (run,) in self._read("list_owned", (self._owner,))}
+        taken = rows[0][0] if rows else ""
+        if taken == self._taken:
+            return []
+        found = []
+        for run in runs:
+            row = self._read("get_run", (run,))
+            # A run that has just been opened is not recorded yet, and still ours.
+            if row and row[0][0] != self._owner:
+                found.append(run)
+        self._taken = taken
+        return found
 
     # --- the file ---------------------------------------------------------------------------------
 

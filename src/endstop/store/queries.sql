@@ -207,10 +207,6 @@ UPDATE runs SET owner = ? WHERE run = ? AND ended_at IS NULL AND owner IS ?
 -- At close: what this journal still drove may be adopted, also by this process.
 UPDATE runs SET owner = NULL WHERE ended_at IS NULL AND owner = ?
 
--- name: list_owned
--- What a driver still has, after somebody took runs by force.
-SELECT run FROM runs WHERE ended_at IS NULL AND owner = ?
-
 -- name: count_taken
 -- Each driver compares this number with the one it saw, and looks for its runs where it differs.
 INSERT INTO meta (name, value) VALUES ('taken', '1')

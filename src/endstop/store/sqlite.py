@@ -83,7 +83,7 @@ class SqliteJournal:
         else:
             connection = open_for_writing(self._path, busy_s)
             self._writer = Writer(connection, str(self._path), self._owner)
-            weakref.finalize(self, _close_forgotten, self._writer, self._pid)
+            weakref.finalize(self, _close_forgotten, self._writer, self._inbox, self._pid)
 
     # --- the journal ------------------------------------------------------------------------------
 
@@ -257,8 +257,9 @@ class SqliteJournal:
             )
 
 
-def _close_forgotten(writer: Writer, pid: int) -> None:
+def _close_forgotten(writer: Writer, inbox: Inbox, pid: int) -> None:
     """Runs when nobody holds the journal any more, at the latest when the program exits."""
     if os.getpid() == pid:
+        inbox.close()
         with suppress(JournalError):
             writer.close(EXIT_S)
