@@ -15,6 +15,14 @@ from endstop.errors import EndstopError
 log = logging.getLogger("endstop.run")
 
 
+SIGNAL_GAP_S = 0.25
+"""How long the main thread waits in one go.
+
+The interpreter looks for signals before it blocks and not while it does so: a Ctrl-C that comes
+just in between is noticed when the wait ends, so that must not depend on what is waited for.
+"""
+
+
 class Bell:
     """Where a blocked thread waits; rung when a promise is kept or something is due earlier.
 
@@ -37,6 +45,8 @@ class Bell:
 
     def wait(self, seen: int, timeout_s: float | None) -> None:
         """Wait for a ring after the `seen` first ones, at most so long."""
+        if threading.current_thread() is threading.main_thread():
+            timeout_s = SIGNAL_GAP_S if timeout_s is None else min(timeout_s, SIGNAL_GAP_S)
         with self._condition:
             self._condition.wait_for(lambda: self._rings != seen, timeout_s)
 
