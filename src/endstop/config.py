@@ -192,16 +192,13 @@ class SlotLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeLimits:
-    """How large what crosses the boundary may be (law 19 any-payload).
+    """How much is kept of what a body writes (law 19 any-payload): its head and its tail.
 
-    Characters of the arguments of one call, of its result and of one progress message; bytes of the
-    output kept of a running or stopped body.
+    `output_bytes` counts for each of the streams of a process. Arguments, results and messages have
+    fixed bounds, which `core/payload.py` names.
     """
 
-    argument_chars: int = 1_000_000
-    result_chars: int = 1_000_000
-    output_bytes: int = 262_144
-    progress_chars: int = 2_000
+    output_bytes: int = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,10 +306,7 @@ KEYS: dict[str, Callable[[object], Any]] = {
     "slots.thread": _count,
     "slots.process": _count,
     "slots.remote": _count,
-    "sizes.argument_chars": _size,
-    "sizes.result_chars": _size,
     "sizes.output_bytes": _size,
-    "sizes.progress_chars": _size,
     "heartbeat_s": _limit,
     "journal": _path,
 }

@@ -158,3 +158,31 @@ def test_a_program_ends_at_once_beside_a_wedged_body(root: Path, family: Family)
     done = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
     assert done.returncode == 5
     assert time.monotonic() - began < 20
+
+
+def test_a_tool_file_that_starts_a_runtime_when_it_is_loaded_runs_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    """law 1 one-door: a worker that loads the file must not become a second program."""
+    program = tmp_path / "unguarded.py"
+    program.write_text(
+        "from endstop import BlockingRuntime, ToolCall, tool\n"
+        "@tool(isolation='process')\n"
+        "def inside() -> str:\n"
+        "    return 'ran'\n"
+        "@tool\n"
+        "def outside() -> str:\n"
+        f"    open({str(tmp_path / 'runs')!r}, 'a').write('x')\n"
+        "    return 'ran'\n"
+        "with BlockingRuntime([inside, outside]) as runtime:\n"
+        "    calls = [ToolCall(model_id=n, tool=n, arguments={}) for n in ('outside', 'inside')]\n"
+        "    for result in runtime.execute(calls, parallel=1):\n"
+        "        print(result.outcome, result.reason, result.text)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (tmp_path / "runs").read_text() == "x"
+    assert "succeeded ok ran" in ran.stdout
+    assert "rejected start_failed" in ran.stdout
+    assert '`if __name__ == "__main__":`' in ran.stdout

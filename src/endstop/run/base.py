@@ -37,10 +37,11 @@ from endstop.run.parking import Parking
 from endstop.run.plans import Plan, Planner, digest
 from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult, CallView
-from endstop.run.submitted import Own, here
+from endstop.run.submitted import Books, Own, here
 from endstop.store import open_journal
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
+from endstop.work.loading import refuse_while_loading
 from endstop.work.thread import ThreadWorker
 
 
@@ -82,6 +83,7 @@ class BaseRuntime:
         carry: Sequence[str] = (),
         clock: Clock,
     ) -> None:
+        refuse_while_loading()
         self.config = config if config is not None else Config()
         self.planner = Planner(tools, self.config)
         self.hooks = Hooks(before=check_hooks(before, "before"), after=check_hooks(after, "after"))
@@ -101,7 +103,7 @@ class BaseRuntime:
             self.engine.audience.add(observer)
         self._carry = tuple(carry)
         self._closed = False
-        self.on_close: list[Callable[[str], None]] = []
+        self.books: Books | None = None
         threads = ThreadWorker(self.engine.tell, slots.thread or THREADS_MAX)
         self.engine.workers[Isolation.THREAD] = threads
         self._parking = Parking(self.engine, threads)
@@ -128,6 +130,10 @@ class BaseRuntime:
     ) -> str:
         self._check_open()
         name = run_id if run_id is not None else new_run_id()
+        if run_id is not None and next(iter(self.engine.journal.read(run_id)), None) is not None:
+            raise CallerError(
+                f"run {run_id!r} is in the journal already; give every run an id of its own"
+            )
         self.engine.tell(i.OpenRun(run=name, limits=limits, parent_call=parent, detached=detached))
         return name
 
@@ -197,6 +203,7 @@ class BaseRuntime:
             self.engine.tell,
             slots=self.config.slots.process or PROCESSES_MAX,
             carry=self._carry,
+            output_bytes=self.config.sizes.output_bytes,
         )
 
     def _results(self, batch_id: str) -> BatchResult:

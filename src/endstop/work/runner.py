@@ -30,6 +30,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple, TextIO
 
+from endstop.work.loading import loading
 from endstop.work.wire import FrameTooLong, Unpacker, WireBroken, pack
 
 _TRACEBACK_CHARS = 4000
@@ -179,7 +180,8 @@ class Shelf:
 
     def _module(self, where: str) -> Any:
         if not where.endswith(".py"):
-            return importlib.import_module(where)
+            with loading(where):
+                return importlib.import_module(where)
         if where not in self._files:
             # The stem is kept, so that a traceback and a pickled class show a name one knows.
             stem = os.path.splitext(os.path.basename(where))[0]
@@ -190,7 +192,8 @@ class Shelf:
             module = importlib.util.module_from_spec(spec)
             sys.modules[label] = module
             try:
-                spec.loader.exec_module(module)
+                with loading(where):
+                    spec.loader.exec_module(module)
             except BaseException:
                 del sys.modules[label]
                 raise
