@@ -104,7 +104,9 @@ def delegate_all(
     ledger = ledger_of(runtime)
     submitted = Submitted(runtime, run_id, calls, terms, own)
     if run is None or run_id != run.id:
-        _close(runtime, run_id)
+        # No further batch comes; when it is over the runtime forgets it, its handles do not.
+        ledger.forget_run(run_id)
+        runtime.engine.tell(i.CloseRun(run=run_id))
     shared: dict[str, Any] = {
         "owner": owner,
         "detached": detached,
@@ -178,14 +180,6 @@ def below(
         watch_owner(runtime, ledger, owner)
     name = f"{owner.replace('/', '~')}~{number}"
     return runtime._make_run(name, limits, parent, detached)
-
-
-def _close(runtime: BaseRuntime, run_id: str) -> None:
-    """No further batch comes; when it is over the runtime forgets it, its handles do not."""
-    engine = runtime.engine
-    over = engine.promise(run_id)
-    engine.tell(i.CloseRun(run=run_id))
-    over.then(lambda: engine.forget(run_id))
 
 
 def open_handles(owner: Run | BlockingRun) -> Sequence[Handle | BlockingHandle]:

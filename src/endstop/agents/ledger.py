@@ -10,25 +10,25 @@ from __future__ import annotations
 import logging
 import threading
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from endstop.agents.errors import DroppedHandles
 from endstop.errors import NotFound
 from endstop.run.base import BaseRuntime
+from endstop.run.engine import Engine
 
 if TYPE_CHECKING:
     from endstop.agents.handle import BaseHandle
 
 log = logging.getLogger("endstop.agents")
 
-_ledgers: WeakKeyDictionary[BaseRuntime, Ledger] = WeakKeyDictionary()
 _making = threading.Lock()
 
 
 class Ledger:
     """The handles of one runtime; `owner` is the run, or the call, whose code delegated."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._lock = threading.Lock()
         self._handles: dict[str, dict[str, BaseHandle]] = {}
         self._ordinals: dict[str, int] = {}
@@ -79,22 +79,27 @@ class Ledger:
         with self._lock:
             self._ordinals.pop(owner, None)
 
+    def closed(self, run_id: str) -> None:
+        """See `run.submitted.Books`; raises DroppedHandles. The run may go on to end without it."""
+        if run_id in self._engine.state.runs:
+            self.forget_run(run_id)
+        left = self.dropped(run_id)
+        if left:
+            raise dropped_error(run_id, left)
+
+    def forget_run(self, run_id: str) -> None:
+        """Let the engine forget a closed run once it is over; its handles remember their calls."""
+        engine = self._engine
+        engine.promise(run_id).then(lambda: engine.forget(run_id))
+
 
 def ledger_of(runtime: BaseRuntime) -> Ledger:
     """The ledger of a runtime, from its first delegated call on."""
     with _making:
-        found = _ledgers.get(runtime)
-        if found is None:
-            found = _ledgers[runtime] = Ledger()
-            ledger = found
-            runtime.on_close.append(lambda run_id: _closed(ledger, run_id))
-    return found
-
-
-def _closed(ledger: Ledger, run_id: str) -> None:
-    left = ledger.dropped(run_id)
-    if left:
-        raise dropped_error(run_id, left)
+        if runtime.books is None:
+            runtime.books = Ledger(runtime.engine)
+        assert isinstance(runtime.books, Ledger), "a runtime has one ledger"
+        return runtime.books
 
 
 def dropped_error(owner: str, left: list[BaseHandle]) -> DroppedHandles:

@@ -73,8 +73,8 @@ class Run:
         if self.id in engine.state.runs:
             engine.tell(i.CloseRun(run=self.id))
             self._uses.close()
-        for check in self._runtime.on_close:
-            check(self.id)
+        if self._runtime.books is not None:
+            self._runtime.books.closed(self.id)
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from endstop.core.state import CallState
 from endstop.core.terms import ToolCall
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 here: ContextVar[BaseRuntime] = ContextVar("endstop_runtime")
 """The runtime whose body runs here."""
+
+
+class Books(Protocol):
+    """Keeps what was submitted until somebody takes it; told of every run that is closed."""
+
+    def closed(self, run_id: str) -> None:
+        """No further batch of a run will come. Raises for what nobody took."""
 
 
 class Own(NamedTuple):
