@@ -184,7 +184,7 @@ class Array:
         ({"\ud83c": "\ud83c"}, {"\ufffd": "\ufffd"}),
         (2**64, 2**64),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_values_that_have_a_json_form(value: object, data: object) -> None:
     made = to_data(value)

@@ -73,7 +73,10 @@ RUNG_WORDS = {
 
 def stopped_rows() -> list[Row]:
     causes = [
-        *((Outcome.CANCELLED, r, observation.WHY_CANCELLED[r].strip()) for r in CANCEL_REASONS),
+        *(
+            (Outcome.CANCELLED, r, observation.WHY_CANCELLED[r].strip())
+            for r in sorted(CANCEL_REASONS)
+        ),
         (Outcome.TIMED_OUT, Reason.DEADLINE, "timed out after 3 s"),
         (Outcome.TIMED_OUT, Reason.IDLE, "no sign of progress"),
         (Outcome.TIMED_OUT, Reason.BATCH_DEADLINE, "with its batch"),
