@@ -101,7 +101,8 @@ class Story:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[SqliteJournal]:
+def opened(file: Path) -> Iterator[SqliteJournal]:
+    """A journal that is only read, closed afterwards."""
     journal = SqliteJournal(file, readonly=True)
     try:
         yield journal
@@ -109,7 +110,8 @@ def _opened(file: Path) -> Iterator[SqliteJournal]:
         journal.close()
 
 
-def _story(journal: SqliteJournal, row: RunRow) -> Story:
+def read_story(journal: SqliteJournal, row: RunRow) -> Story:
+    """What a journal says of one run."""
     events = list(journal.read(row.run))
     unfinished = Unfinished(row.run)
     unfinished.read(one.event for one in events)
@@ -139,7 +141,8 @@ def _note(calls: dict[str, Call], event: e.Event) -> None:
             pass
 
 
-def _find(rows: list[RunRow], wanted: str, file: Path) -> RunRow:
+def find_run(rows: list[RunRow], wanted: str, file: Path) -> RunRow:
+    """The run with this id, or the only one that begins with it, or the `last` one."""
     if not rows:
         raise CallerError(f"{file} holds no run yet")
     if wanted == "last":
@@ -161,10 +164,10 @@ def _find(rows: list[RunRow], wanted: str, file: Path) -> RunRow:
 
 def show_runs(file: Path, *, last: int, as_json: bool) -> None:
     """List the runs of a journal, oldest first. Raises `JournalError` where it cannot be read."""
-    with _opened(file) as journal:
+    with opened(file) as journal:
         rows = journal.describe()
         shown = rows[-last:] if last else rows
-        stories = [_story(journal, row) for row in shown]
+        stories = [read_story(journal, row) for row in shown]
     if as_json:
         data = {"journal": str(file), "runs": [_run_data(story) for story in stories]}
         print(look.document(data))
@@ -190,16 +193,17 @@ def _print_runs(stories: list[Story]) -> None:
         took = look.seconds(row.ended_at - row.opened_at) if row.ended_at is not None else ""
         table.add_row(
             Text(row.run),
-            Text(_when(row.opened_at)),
+            Text(when(row.opened_at)),
             Text(took),
-            Text(_state_words(story), style=_state_style(story)),
-            Text(_calls_words(story)),
+            Text(state_words(story), style=_state_style(story)),
+            Text(calls_words(story)),
             Text(look.amounts(story.spent)),
         )
     look.console(stderr=False).print(table)
 
 
-def _state_words(story: Story) -> str:
+def state_words(story: Story) -> str:
+    """Whether a run is over, and if not, who drives it."""
     if story.state == "ended":
         # A run that nobody stopped has "succeeded", whatever its calls came to.
         stopped = story.row.outcome != Outcome.SUCCEEDED
@@ -215,7 +219,8 @@ def _state_style(story: Story) -> str:
     return "cyan" if story.state == "running" else "bold yellow"
 
 
-def _calls_words(story: Story) -> str:
+def calls_words(story: Story) -> str:
+    """How many of its calls ended how."""
     settled = [call.settled.outcome for call in story.calls.values() if call.settled is not None]
     still = len(story.calls) - len(settled)
     parts = [look.counted(settled), f"{still} without an ending" if still else ""]
@@ -227,21 +232,21 @@ def _calls_words(story: Story) -> str:
 
 def show_run(file: Path, wanted: str, *, as_json: bool) -> None:
     """Show what happened in one run, in order, and what it comes to for each call."""
-    with _opened(file) as journal:
-        story = _story(journal, _find(journal.describe(), wanted, file))
+    with opened(file) as journal:
+        story = read_story(journal, find_run(journal.describe(), wanted, file))
     if as_json:
         print(look.document(_whole_data(story)))
         return
     out = look.console(stderr=False)
     row = story.row
-    out.print(f"run {row.run}, opened {_when(row.opened_at)}: {_state_words(story)}")
+    out.print(f"run {row.run}, opened {when(row.opened_at)}: {state_words(story)}")
     out.print()
     began = story.events[0].at_s if story.events else row.opened_at
     for one in story.events:
         out.print(_line(story, one, began), soft_wrap=True)
-    look.print_truth(out, [_truth(story, call) for call in story.calls.values()])
+    look.print_truth(out, [truth(story, call) for call in story.calls.values()])
     spent = look.amounts(story.spent)
-    out.print(" · ".join(p for p in (_calls_words(story), f"spent {spent}" if spent else "") if p))
+    out.print(" · ".join(p for p in (calls_words(story), f"spent {spent}" if spent else "") if p))
 
 
 def _line(story: Story, one: Recorded, began: float) -> str:
@@ -253,7 +258,8 @@ def _line(story: Story, one: Recorded, began: float) -> str:
     return f"{one.at_s - began:+9.3f} s  {who}{told(one.event)}"
 
 
-def _truth(story: Story, call: Call) -> look.Truth:
+def truth(story: Story, call: Call) -> look.Truth:
+    """What is true of one call, ready to be shown."""
     name, tool = call.accepted.call, call.accepted.tool
     number = name.partition("/")[2]
     if call.settled is None:
@@ -275,8 +281,8 @@ def _run_data(story: Story) -> dict[str, Any]:
         "state": story.state,
         "outcome": row.outcome,
         "driver": story.driver,
-        "opened_at": _iso(row.opened_at),
-        "ended_at": None if row.ended_at is None else _iso(row.ended_at),
+        "opened_at": iso(row.opened_at),
+        "ended_at": None if row.ended_at is None else iso(row.ended_at),
         "calls": dict(outcomes),
         "open_calls": len(story.calls) - outcomes.total(),
         "spent": look.money_data(story.spent),
@@ -287,7 +293,7 @@ def _whole_data(story: Story) -> dict[str, Any]:
     began = story.events[0].at_s if story.events else story.row.opened_at
     data = _run_data(story)
     data["events"] = [_event_data(one, began) for one in story.events]
-    data["calls"] = [_call_data(story, call) for call in story.calls.values()]
+    data["calls"] = [call_data(story, call) for call in story.calls.values()]
     return data
 
 
@@ -295,7 +301,7 @@ def _event_data(one: Recorded, began: float) -> dict[str, Any]:
     kind, call, body = encode(one.event)
     told_data: dict[str, Any] = {
         "seq": one.seq,
-        "at": _iso(one.at_s),
+        "at": iso(one.at_s),
         "after_s": round(one.at_s - began, 6),
         "event": kind,
     }
@@ -304,7 +310,8 @@ def _event_data(one: Recorded, began: float) -> dict[str, Any]:
     return {**told_data, **json.loads(body)}
 
 
-def _call_data(story: Story, call: Call) -> dict[str, Any]:
+def call_data(story: Story, call: Call) -> dict[str, Any]:
+    """What is true of one call, as JSON."""
     ended = call.settled
     spent, declared = call.charged
     return {
@@ -322,9 +329,11 @@ def _call_data(story: Story, call: Call) -> dict[str, Any]:
     }
 
 
-def _when(at_s: float) -> str:
+def when(at_s: float) -> str:
+    """A wall time as people here write it."""
     return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _iso(at_s: float) -> str:
+def iso(at_s: float) -> str:
+    """A wall time as JSON."""
     return datetime.fromtimestamp(at_s, UTC).isoformat()
