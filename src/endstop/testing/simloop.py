@@ -13,7 +13,7 @@ import heapq
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 from contextvars import Context
@@ -206,9 +206,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self.call_at(max(until_s, self._now), self.stop)
         self.run_forever()
 
-    def let_go(self) -> None:
-        """Drop whatever is left and close the loop."""
-        for task in self._tasks:
+    def let_go(self, others: Iterable[asyncio.Task[Any]] = ()) -> None:
+        """Unwind whatever is left and close the loop; `others` are tasks that it did not make."""
+        for task in (*self._tasks, *others):
             if task.done():
                 continue
             asyncio._unregister_task(task)

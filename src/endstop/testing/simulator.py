@@ -86,6 +86,7 @@ class Sim:
         self._must_be_cancelled: dict[str, float] = {}
         self.runs: dict[str, Run | BlockingRun] = {}
         self.parents: set[str] = set()
+        self._coroutines: CoroutineWorker | None = None
         self._closing = False
         self._opened = False
 
@@ -135,7 +136,8 @@ class Sim:
             self.runtime.engine.journal = MemoryJournal()
             self.runtime.engine.audience = Audience(None)
         self.threads.end()
-        self.loop.let_go()
+        bodies = self._coroutines._bodies.values() if self._coroutines is not None else ()
+        self.loop.let_go([body.task for body in bodies if body.task is not None])
 
     async def _story(self, askings: Sequence[Asking]) -> None:
         self._open()
@@ -189,6 +191,7 @@ class Sim:
         coroutines = CoroutineWorker(tell, self.loop)
         # Every start takes the same number of steps, whichever driver asks for it.
         coroutines.on_loop(0)
+        self._coroutines = coroutines
         engine.workers[Isolation.COROUTINE] = coroutines
         for kind in (Isolation.THREAD, Isolation.PROCESS):
             engine.workers[kind] = SimWorker(kind, tell, self.threads, self._fate)

@@ -1,0 +1,19 @@
+"""The other half of the seeds, for the other worker; see `test_seeds.py`.
+
+`ENDSTOP_SIM_SEEDS` sets how many; the default is what every change has to pass.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.sim.seeds import check, chunks
+
+
+@pytest.mark.parametrize("seeds", chunks(1), ids=lambda seeds: f"{seeds[0]} to {seeds[-1]}")
+def test_every_law_holds_for_every_seed(seeds: range, caplog: pytest.LogCaptureFixture) -> None:
+    # What hooks and bodies break on purpose would fill the report of a failure.
+    caplog.set_level(logging.CRITICAL)
+    check(seeds)
