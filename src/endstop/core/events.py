@@ -193,9 +193,8 @@ class CallStarted:
 class CallRetried:
     """An attempt is over without an ending, and the call stands in line again (law 10).
 
-    It happens to attempts that failed or were lost where a further one can do no harm. `attempt`
-    counts from 1 and names the attempt that is over. `effect` is what all attempts so far may have
-    left in the world and `used_s` their running time: one effect key, one deadline.
+    `attempt`, counted from 1, is the one that is over. `effect` is what all so far may have left in
+    the world, `used_s` their running time: one effect key, one deadline.
     """
 
     run: str
@@ -398,5 +397,4 @@ CallEvent = (
 Event = RunEvent | CallEvent
 
 TRANSIENT = (HookStarted, CallProgressed, UnparkAsked)
-"""Events that are shown and applied but not recorded: they would flood the journal, and nothing
-after a restart depends on them."""
+"""Events that are shown but not recorded: nothing after a restart depends on them."""

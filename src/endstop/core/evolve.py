@@ -8,19 +8,17 @@ Pure: an event is applied the same way whether it has just been decided or is re
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 from endstop.core import events as e
 from endstop.core import gate, pauses
+from endstop.core.books import add_money, close_books
 from endstop.core.deadlines import Meter
 from endstop.core.rules import next_phase
 from endstop.core.state import BatchState, CallState, RunState, Stage, State
 from endstop.core.terms import (
     Commit,
-    Effect,
     Mode,
-    Money,
     Phase,
     StoppedBy,
 )
@@ -323,7 +321,7 @@ def _call_settled(state: State, event: e.CallSettled, now: float) -> None:
     call.alive = event.alive
     gate.leave(state, call, now)
     if not event.alive:
-        _close_books(call, event)
+        close_books(call, event)
         gate.release(state, call, now)
     elif call.slot:
         state.slots[call.contract.isolation].abandoned += 1
@@ -339,7 +337,7 @@ def _late_end(state: State, event: e.LateEnd, now: float) -> None:
     call.alive = False
     if call.slot:
         state.slots[call.contract.isolation].abandoned -= 1
-    _close_books(call, call.settled)
+    close_books(call, call.settled)
     gate.release(state, call, now)
 
 
@@ -360,26 +358,6 @@ def _free_slot(state: State, call: CallState) -> None:
     assert call.slot, "only a held slot is given back"
     call.slot = False
     state.slots[call.contract.isolation].taken -= 1
-
-
-def _close_books(call: CallState, settled: e.CallSettled) -> None:
-    """Settle a reservation to the actual, once (law 20 paid-once)."""
-    budget = call.run.budget
-    if call.stage is _THROUGH and not call.started and call.retried is None:
-        budget.uncount(call.tool)
-    if call.reserved is not None:
-        budget.release(call.reserved)
-        began = call.started or call.retried is not None
-        if began and not call.spent and settled.effect is not Effect.NONE:
-            budget.spend(call.reserved)
-            call.assumed = call.reserved
-        call.reserved = None
-
-
-def add_money(amounts: tuple[Money, ...], money: Money) -> tuple[Money, ...]:
-    total = {m.currency: m.amount for m in amounts}
-    total[money.currency] = total.get(money.currency, Decimal(0)) + money.amount
-    return tuple(Money(amount=a, currency=c) for c, a in total.items())
 
 
 APPLY: dict[type, Callable[[State, Any, float], None]] = {

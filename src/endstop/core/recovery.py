@@ -154,7 +154,7 @@ class Unfinished:
         outcome, reason = Outcome.LOST, Reason.DRIVER_LOST
         cancelled = self._cancelled or self._batches[self.open[call].batch]
         if cancelled and not self.may_have_begun(call) and call not in self._attempts:
-            # Cut off between its cancel and its ending: it never began, and that is known.
+            # Nobody began it, and that is known.
             outcome, reason = unstarted_outcome(cancelled), cancelled
         return e.CallSettled(
             run=self.run,

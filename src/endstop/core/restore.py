@@ -18,8 +18,8 @@ from typing import Any
 
 from endstop.core import events as e
 from endstop.core import pauses
+from endstop.core.books import add_money
 from endstop.core.deadlines import Meter
-from endstop.core.evolve import add_money
 from endstop.core.state import BatchState, CallState, RunState, Stage, State
 from endstop.core.terms import Commit, Effect, EffectClass, Phase
 

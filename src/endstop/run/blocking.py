@@ -18,7 +18,6 @@ from typing import Any, Self
 
 from endstop.config import Config
 from endstop.core import inputs as i
-from endstop.core.inputs import Reconciled
 from endstop.core.state import CallState
 from endstop.core.terms import Isolation, Limits, Mode, Phase, Reason, ToolCall
 from endstop.run.base import BaseRuntime, BatchTerms
@@ -36,9 +35,8 @@ from endstop.run.hooks import (
 )
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
-from endstop.run.reconciling import answer_of, no_answer, question_of
-from endstop.run.resume import batches_of, in_order, take
 from endstop.run.results import BatchResult, CallResult, CancelReport
+from endstop.run.resuming import finish_blocking, resume_blocking
 from endstop.run.submitted import close_after
 from endstop.run.uses import Uses
 from endstop.run.waiting import Bell, CtrlC
@@ -116,55 +114,7 @@ class BlockingRuntime(BaseRuntime):
 
     def resume(self, run_id: str) -> BlockingRun:
         """Take up a run whose driver is gone; see `Runtime.resume`."""
-        taken = take(self, run_id)
-        run = BlockingRun(self, run_id)
-        run.batches = taken.results()
-        if taken.ended:
-            run.closed = True
-            return run
-        try:
-            told = self._ask_reconcilers(taken.ask)
-        except BaseException:
-            taken.let_go()
-            raise
-        for call_id, plan in taken.go_on(told):
-            self._begin_preparing(call_id, run_id, plan)
-        return run
-
-    def _ask_reconcilers(self, plans: Sequence[Plan]) -> list[Reconciled]:
-        """Ask the tools of lost calls what became of them; each answer is bounded like a hook's."""
-        asked: list[tuple[Plan, Promise, list[Reconciled]]] = []
-        for plan in plans:
-            over, said = Promise(threading.Lock()), list[Reconciled]()
-
-            def work(plan: Plan = plan, over: Promise = over, said: Any = said) -> None:
-                try:
-                    said.append(answer_of(plan, self._ask_hook(*question_of(plan))))
-                except BaseException as error:
-                    said.append(no_answer(plan, describe_error(error)))
-                finally:
-                    over.keep()
-
-            self._hook_threads.queue(work)
-            asked.append((plan, over, said))
-        limit_s = self.config.timeouts.hooks
-        return [
-            said[0] if self._until(over, limit_s) else no_answer(plan, "it did not answer in time")
-            for plan, over, said in asked
-        ]
-
-    def _finish(self, run: BlockingRun) -> list[BatchResult]:
-        with CtrlC(lambda mode: self.cancel(run.id, mode=mode)) as ctrl_c:
-            known = {result.batch_id: result for result in run.batches}
-            for batch in batches_of(self.engine, run.id):
-                if batch not in known:
-                    self._until(self.engine.promise(batch), None)
-                    known[batch] = self._results(batch)
-                    self._show(batch)
-            run.batches = in_order(known)
-        if ctrl_c.pressed:
-            raise KeyboardInterrupt
-        return list(run.batches)
+        return resume_blocking(self, run_id)
 
     def execute(self, calls: Iterable[ToolCall], **terms: Any) -> BatchResult:
         """Run the tool calls of one reply in a run of their own; see `Run.execute`."""
@@ -374,9 +324,9 @@ class BlockingRun:
             return self._runtime._execute(self, calls, terms)
 
     def finish(self) -> list[BatchResult]:
-        """Wait until all batches are over; see `Run.finish`. Ctrl-C stops the run, as in `execute`."""
+        """Wait until all batches are over; see `Run.finish`."""
         with self._uses:
-            return self._runtime._finish(self)
+            return finish_blocking(self._runtime, self)
 
     def cancel(
         self, reason: Reason | str = Reason.CANCELLED_BY_USER, mode: Mode | str = Mode.INTERRUPT

@@ -12,6 +12,7 @@ from endstop.core.state import CallState
 from endstop.core.terms import Mode, Reason, ToolCall
 from endstop.run.base import BatchTerms
 from endstop.run.results import BatchResult, CallResult, CancelReport
+from endstop.run.resuming import finish_on
 from endstop.run.submitted import close_after
 from endstop.run.uses import Uses
 
@@ -59,6 +60,15 @@ class Run:
         )
         with self._uses:
             return await self._runtime._execute(self, calls, terms)
+
+    async def finish(self) -> list[BatchResult]:
+        """Wait until all batches are over; returns the answers of all, in order, also of those that
+        were over before the run was resumed.
+
+        Cancelling the task that waits here cancels the run, as in `execute`.
+        """
+        with self._uses:
+            return await finish_on(self._runtime, self)
 
     def cancel(
         self, reason: Reason | str = Reason.CANCELLED_BY_USER, mode: Mode | str = Mode.INTERRUPT

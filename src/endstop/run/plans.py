@@ -119,7 +119,7 @@ class Planner:
         except Unserialisable as error:
             return self._refused(call, tool, Reason.INVALID_ARGUMENTS, str(error))
         plan = Plan(tool.name, tool, contract)
-        problem = self._fill(plan, tool, arguments)
+        problem = self.fill(plan, tool, arguments)
         if problem is not None:
             return self._refused(call, tool, problem.reason, problem.message, arguments)
         asked = _asked(
@@ -143,7 +143,7 @@ class Planner:
             clean = to_data(arguments, where="arguments", strict=True)
         except Unserialisable as problem:
             return Refusal(reason=Reason.HOOK_FAILED, message=str(problem))
-        return self._fill(plan, plan.tool, clean)
+        return self.fill(plan, plan.tool, clean)
 
     def prepared(self, plan: Plan, call_id: str) -> Prepared:
         """What to tell the core once all hooks agreed: final arguments, and the approval needed."""
@@ -163,7 +163,8 @@ class Planner:
             approval=approval,
         )
 
-    def _fill(self, plan: Plan, tool: Tool, arguments: dict[str, Any]) -> Refusal | None:
+    def fill(self, plan: Plan, tool: Tool, arguments: dict[str, Any]) -> Refusal | None:
+        """Bind arguments to a plan; a refusal, with words for the model, where they do not fit."""
         try:
             plan.kwargs = tool.bind(arguments)
             plan.claims = tool.claims(plan.kwargs, self.config.resource_limits)

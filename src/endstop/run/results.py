@@ -86,6 +86,11 @@ class CallResult:
         return self._settled.ran_s
 
     @property
+    def retried(self) -> int:
+        """How many attempts were over before this ending (law 10 no-blind-retry)."""
+        return self._settled.retried
+
+    @property
     def alive(self) -> bool:
         """Whether its worker was still running when the call was answered (law 9 on-the-books)."""
         return self._settled.alive

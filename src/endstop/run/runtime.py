@@ -16,7 +16,6 @@ from typing import Any, Self
 
 from endstop.config import Config
 from endstop.core import inputs as i
-from endstop.core.inputs import Reconciled
 from endstop.core.state import CallState
 from endstop.core.terms import Isolation, Limits, Mode, Reason, ToolCall
 from endstop.errors import CallerError
@@ -27,9 +26,8 @@ from endstop.run.handles import Cancellation, Run
 from endstop.run.hooks import After, Before, Observer, hook_name, preparing
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
-from endstop.run.reconciling import answer_of, no_answer, question_of
-from endstop.run.resume import batches_of, in_order, take
 from endstop.run.results import BatchResult, CallResult
+from endstop.run.resuming import resume_on
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
 from endstop.work.coroutine import CoroutineWorker
@@ -139,52 +137,7 @@ class Runtime(BaseRuntime):
         by somebody.
         """
         self._start()
-        taken = take(self, run_id)
-        run = Run(self, run_id)
-        run.batches = taken.results()
-        if taken.ended:
-            run.closed = True
-            return run
-        try:
-            told = await self._ask_reconcilers(taken.ask)
-        except BaseException:
-            taken.let_go()
-            raise
-        for call_id, plan in taken.go_on(told):
-            self._begin_preparing(call_id, run_id, plan)
-        return run
-
-    async def _ask_reconcilers(self, plans: Sequence[Plan]) -> list[Reconciled]:
-        """Ask the tools of lost calls what became of them; each answer is bounded like a hook's."""
-
-        async def ask(plan: Plan) -> Reconciled:
-            try:
-                limit_s = self.config.timeouts.hooks
-                answer = await asyncio.wait_for(self._ask_hook(*question_of(plan)), limit_s)
-                return answer_of(plan, answer)
-            except TimeoutError:
-                return no_answer(plan, "it did not answer in time")
-            except Exception as error:
-                return no_answer(plan, describe_error(error))
-
-        return list(await asyncio.gather(*[ask(plan) for plan in plans]))
-
-    async def _finish(self, run: Run) -> list[BatchResult]:
-        cancelled = False
-        known = {result.batch_id: result for result in run.batches}
-        for batch in batches_of(self.engine, run.id):
-            if batch in known:
-                continue
-            stopped = await self._until(
-                self.engine.promise(batch),
-                lambda: self.engine.tell(i.Cancel(target=run.id, reason=Reason.CANCELLED_BY_USER)),
-            )
-            known[batch] = self._results(batch)
-            cancelled = await self._finish_after_hooks(batch) or stopped or cancelled
-        run.batches = in_order(known)
-        if cancelled:
-            raise asyncio.CancelledError
-        return list(run.batches)
+        return await resume_on(self, run_id)
 
     async def execute(self, calls: Iterable[ToolCall], **terms: Any) -> BatchResult:
         """Run the tool calls of one reply in a run of their own; see `Run.execute`."""

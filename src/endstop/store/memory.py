@@ -111,6 +111,13 @@ class MemoryJournal:
             log.driven = True
             return True
 
+    def release(self, run: str) -> None:
+        """Let go of one run: it is an orphan again."""
+        with self._lock:
+            log = self._logs.get(run)
+            if log is not None:
+                log.driven = False
+
     def close(self) -> None:
         """Let go of every run: those without an ending become orphans.
 
@@ -127,18 +134,17 @@ def _note_endings(run: str, log: _Log, events: Sequence[Event]) -> bool:
     before = log.alive, log.ended
     added: list[str] = []
     for event in events:
-        kind = type(event)
-        if kind is CallSettled:
+        if type(event) is CallSettled:
             if event.call in settled:
                 break
             settled.add(event.call)
             added.append(event.call)
             log.alive += event.alive
-        elif kind is RunEnded:
+        elif type(event) is RunEnded:
             if log.ended:
                 break
             log.ended = True
-        elif kind is LateEnd:
+        elif type(event) is LateEnd:
             log.alive -= 1
     else:
         return log.ended and log.alive <= 0

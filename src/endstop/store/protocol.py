@@ -68,6 +68,12 @@ class Journal(Protocol):
     def adopt(self, run: str) -> bool:
         """Become the driver of an orphan; false if somebody else was faster."""
 
+    def release(self, run: str) -> None:
+        """Let go of a run that this journal drives: whoever comes may adopt it.
+
+        Nothing of it may be appended by this journal before it is adopted again.
+        """
+
     def close(self) -> None:
         """Write what is buffered and let go: runs that have not ended become orphans.
 

@@ -203,6 +203,10 @@ SELECT owner FROM runs WHERE run = ? AND ended_at IS NULL
 -- survives-restart). IS, because the owner may be null.
 UPDATE runs SET owner = ? WHERE run = ? AND ended_at IS NULL AND owner IS ?
 
+-- name: release_run
+-- One run that is not driven any more, while its journal stays open: only its owner lets go of it.
+UPDATE runs SET owner = NULL WHERE run = ? AND ended_at IS NULL AND owner = ?
+
 -- name: let_go
 -- At close: what this journal still drove may be adopted, also by this process.
 UPDATE runs SET owner = NULL WHERE ended_at IS NULL AND owner = ?

@@ -180,6 +180,19 @@ class SqliteJournal:
         self._check_open()
         return self._inbox
 
+    def release(self, run: str) -> None:
+        """Let go of one run that this journal drives: whoever comes may adopt it.
+
+        Waits until all that was appended is recorded. A no-op for a run that is not driven here.
+        """
+        self._writing()
+        self._drain()
+        try:
+            with closing(connect(self._path, "rw", self._busy_s)) as connection:
+                connection.execute(SQL["release_run"], (run, self._owner))
+        except sqlite3.Error as error:
+            raise JournalError(f"{self._path}: run {run!r} cannot be let go: {error}") from error
+
     def flush(self) -> None:
         """Wait until everything appended so far is recorded or refused."""
         self._writing().flush(DRAIN_S)

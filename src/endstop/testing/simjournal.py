@@ -170,6 +170,10 @@ class SimJournal:
         """See `store.protocol.Journal`."""
         return self.inner.adopt(run)
 
+    def release(self, run: str) -> None:
+        """See `store.protocol.Journal`."""
+        self.inner.release(run)
+
     def close(self) -> None:
         """See `store.protocol.Journal`."""
         self.inner.close()
@@ -227,6 +231,10 @@ class OutsideJournal:
     def adopt(self, run: str) -> bool:
         """See `store.protocol.Journal`."""
         return self._inner.adopt(run)
+
+    def release(self, run: str) -> None:
+        """See `store.protocol.Journal`."""
+        self._inner.release(run)
 
     def close(self) -> None:
         """See `store.protocol.Journal`."""

@@ -50,6 +50,9 @@ def resolve(
         commit_s=timeouts.commit_s,
         kill_s=timeouts.kill_s,
         start_s=timeouts.start_s,
+        retries=declared.retries,
+        backoff=declared.backoff,
+        reconciles=declared.reconciles,
     )
     if len(declared.contracts) >= CONTRACTS_MAX:
         declared.contracts.clear()

@@ -15,9 +15,10 @@ from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
 from endstop.config import SECONDS_MAX, Off, Timeouts, read_seconds
-from endstop.core.terms import Contract, EffectClass, Isolation, Money
+from endstop.core.terms import DEFAULT_BACKOFF, Backoff, Contract, EffectClass, Isolation, Money
 from endstop.errors import ContractError
 from endstop.tools.money import read_money
+from endstop.tools.reconcile import Reconcile
 
 ApprovalRule = Literal["never", "always"] | Money | Callable[[Mapping[str, Any]], bool]
 Cost = Money | Callable[[Mapping[str, Any]], Money | str | None] | None
@@ -37,7 +38,8 @@ class Declared:
     says; `idle_s` (None: no limit) bounds the time between two signs of progress; `grace_s` is the
     tool's own grace, None for the configured one. `approval` is "never", "always", an amount above
     which a human is asked, or a function of the arguments. With `terminate`, a success of this tool
-    asks the loop for no further model turn.
+    asks the loop for no further model turn. `retries`, `backoff` and `reconciles` are what the
+    contract says of them.
     """
 
     effect: EffectClass = EffectClass.EFFECTFUL
@@ -49,10 +51,35 @@ class Declared:
     idle_s: float | None = None
     grace_s: float | None = None
     approval: ApprovalRule = "never"
+    retries: int = 0
+    backoff: Backoff = DEFAULT_BACKOFF
+    reconciles: bool = False
     contracts: dict[tuple[Any, ...], tuple[Timeouts, Contract]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """Resolved contracts, kept by `contract.resolve`."""
+
+
+CONTRACT_KEYS = frozenset(
+    {
+        "effect",
+        "isolation",
+        "resources",
+        "timeout",
+        "idle_timeout",
+        "exclusive",
+        "cost",
+        "approval",
+        "grace",
+        "commits",
+        "interrupt",
+        "terminate",
+        "retries",
+        "backoff",
+        "reconcile",
+    }
+)
+"""What `@tool` takes, beside a name and a description."""
 
 
 def check_name(name: object) -> str:
@@ -79,6 +106,9 @@ def declare(
     idle_timeout: object,
     grace: object,
     approval: object,
+    retries: object = 0,
+    backoff: object = None,
+    reconciles: bool = False,
 ) -> Declared:
     """Check a declaration. Raises ContractError naming the tool, what is wrong and the mend."""
     where = _choice(name, "isolation", Isolation, isolation, _default_isolation(is_async))
@@ -114,7 +144,39 @@ def declare(
         idle_s=None if idle == "off" else idle,
         grace_s=_grace(name, grace),
         approval=rule,
+        retries=_retries(name, retries),
+        backoff=_backoff(name, backoff),
+        reconciles=reconciles,
     )
+
+
+RETRIES_MAX = 100
+
+
+def _retries(tool: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= RETRIES_MAX:
+        raise ContractError(
+            f"tool `{tool}`: retries is a whole number from 0 to {RETRIES_MAX}, not {value!r:.80}"
+        )
+    return value
+
+
+def _backoff(tool: str, value: object) -> Backoff:
+    if value is None:
+        return DEFAULT_BACKOFF
+    parts = (value.first_s, value.factor, value.most_s) if isinstance(value, Backoff) else None
+    if parts is None:
+        seconds = _seconds(tool, "backoff", value)
+        assert seconds is not None, "a value says something"
+        first_s = 0.0 if seconds == "off" else seconds
+        return Backoff(first_s=first_s, most_s=max(first_s, DEFAULT_BACKOFF.most_s))
+    numbers = all(isinstance(part, int | float) and part == part for part in parts)
+    if not numbers or parts[0] < 0 or parts[1] < 1 or not parts[0] <= parts[2] <= SECONDS_MAX:
+        raise ContractError(
+            f"tool `{tool}`: a backoff has 0 <= first_s <= most_s and a factor of 1 or more, "
+            f"not {value!r:.120}"
+        )
+    return value if isinstance(value, Backoff) else DEFAULT_BACKOFF
 
 
 def _default_isolation(is_async: bool | None) -> Isolation:
@@ -203,6 +265,16 @@ def read_cost(tool: str, value: object) -> Cost:
         return read_money(value)
     except ValueError as problem:
         raise ContractError(f"tool `{tool}`: cost: {problem}, or a function") from None
+
+
+def read_reconcile(tool: str, value: object) -> Reconcile | None:
+    """Check `reconcile=`. Raises ContractError."""
+    if value is not None and not callable(value):
+        raise ContractError(
+            f"tool `{tool}`: reconcile is a function of a LostCall that answers Reconciled, "
+            f"not {value!r:.80}"
+        )
+    return value
 
 
 def read_interrupt(tool: str, value: object) -> Interrupt | None:

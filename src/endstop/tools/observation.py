@@ -88,6 +88,12 @@ EFFECT_STILL_OPEN = (
 
 ANSWERED = "A human answered in place of the tool, which was not started."
 
+NOT_AGAIN = {
+    Outcome.CANCELLED: "Tool call was cancelled before it was run again",
+    Outcome.TIMED_OUT: "The time of its batch ran out before the tool call was run again",
+}
+AGAIN = "Note: this was attempt {number}; earlier attempts failed or were lost."
+
 NOTES = {
     Flag.CANCEL_REQUESTED: "Note: a stop was requested while this ran, but it ended by itself "
     "before it was stopped.",
@@ -136,8 +142,8 @@ def wording(settled: CallSettled) -> str:
             return _succeeded(settled)
         case Outcome.REJECTED:
             return _unstarted(settled)
-        case Outcome.CANCELLED if settled.stopped_by is None:
-            return _unstarted(settled)
+        case Outcome.CANCELLED | Outcome.TIMED_OUT if settled.stopped_by is None:
+            return _not_again(settled)
         case Outcome.CANCELLED:
             why = WHY_CANCELLED.get(settled.reason, "")
             return _ended(settled, STARTED_CANCELLED + why + RAN.format(ran=_ran(settled)))
@@ -169,6 +175,14 @@ def _unstarted(settled: CallSettled) -> str:
     return f"{first}\n{said}" if said else first
 
 
+def _not_again(settled: CallSettled) -> str:
+    """Nothing was running when it ended; but an attempt may have run before (law 5)."""
+    if not settled.retried and settled.effect is Effect.NONE:
+        return _unstarted(settled)
+    why = WHY_CANCELLED.get(settled.reason, "")
+    return _ended(settled, f"{NOT_AGAIN[settled.outcome]}{why}.")
+
+
 def _failed(settled: CallSettled) -> str:
     error = safe_text(settled.error or "", ERROR_CHARS).strip()
     if settled.reason is Reason.RESULT_UNSERIALISABLE:
@@ -198,6 +212,8 @@ def _ended(settled: CallSettled, first: str) -> str:
 
 def _notes(settled: CallSettled) -> list[str]:
     notes = [NOTES[flag] for flag in settled.flags]
+    if settled.retried and settled.stopped_by is None and settled.outcome is not Outcome.LOST:
+        notes.append(AGAIN.format(number=settled.retried + 1))
     if settled.survivors:
         names = [safe_text(name, 200) for name in settled.survivors[:SURVIVORS_MAX]]
         if len(settled.survivors) > SURVIVORS_MAX:

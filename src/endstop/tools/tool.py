@@ -14,22 +14,25 @@ from dataclasses import dataclass, field
 from typing import Any, overload
 
 from endstop.config import ResourceLimits
-from endstop.core.terms import Claim, EffectClass, Isolation, Money
+from endstop.core.terms import Backoff, Claim, EffectClass, Isolation, Money
 from endstop.core.text import describe_error
 from endstop.errors import ContractError, InvalidArguments
 from endstop.tools import schema
 from endstop.tools.address import NoAddress, address_of
 from endstop.tools.context import AsyncContext, BodyContext, Context
 from endstop.tools.declared import (
+    CONTRACT_KEYS,
     Declared,
     Interrupt,
     check_name,
     declare,
     read_cost,
     read_interrupt,
+    read_reconcile,
 )
 from endstop.tools.given import GivenSchema, schema_problem
 from endstop.tools.money import read_money
+from endstop.tools.reconcile import Reconcile
 from endstop.tools.resources import DEFAULT_LIMITS, MakeClaims, Resources, make_claims
 
 Bind = Callable[[dict[str, Any]], dict[str, Any]]
@@ -49,6 +52,7 @@ class Tool:
     declared: Declared
     context_param: str | None = None
     interrupt: Interrupt | None = None
+    reconcile: Reconcile | None = None
     _text: str | None = field(default=None, repr=False)
     _signature: tuple[schema.Parameter, ...] = field(default=(), repr=False)
     _given: GivenSchema | None = field(default=None, repr=False)
@@ -210,6 +214,9 @@ def tool(
     description: str | None = ...,
     interrupt: Callable[..., object] | None = ...,
     terminate: bool = ...,
+    retries: int = ...,
+    backoff: Backoff | float | str = ...,
+    reconcile: Reconcile | None = ...,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -223,7 +230,10 @@ def tool(fn: Callable[..., Any] | None = None, /, **contract: Any) -> Any:
     `Money`, or a function of the arguments. `approval`: "never", "always", "above 5 USD", or a
     function of the arguments that returns a bool. `grace`: seconds between asked and the next rung.
     `commits`: the body declares a commit point (`ctx.commit()`). `interrupt`: makes the body
-    return. `terminate`: a success asks for no further model turn.
+    return. `terminate`: a success asks for no further model turn. `retries`: how often a failed
+    attempt may be followed by another one, where that can do no harm (law 10 no-blind-retry);
+    `backoff`: seconds before the first of them, doubled each time, or `Backoff`. `reconcile`: asked
+    with a `LostCall` what became of a call that was lost; answers `Reconciled`.
 
     Raises ContractError where the declaration contradicts itself.
     """
@@ -231,24 +241,6 @@ def tool(fn: Callable[..., Any] | None = None, /, **contract: Any) -> Any:
     if fn is None:
         return lambda function: _make(function, names, **contract)
     return _make(fn, names, **contract)
-
-
-_CONTRACT_KEYS = frozenset(
-    {
-        "effect",
-        "isolation",
-        "resources",
-        "timeout",
-        "idle_timeout",
-        "exclusive",
-        "cost",
-        "approval",
-        "grace",
-        "commits",
-        "interrupt",
-        "terminate",
-    }
-)
 
 
 def _make(
@@ -321,11 +313,11 @@ def _assemble(
     given: GivenSchema | None,
     contract: dict[str, Any],
 ) -> Tool:
-    unknown = contract.keys() - _CONTRACT_KEYS
+    unknown = contract.keys() - CONTRACT_KEYS
     if unknown:
         raise ContractError(
             f"tool `{name}`: `{min(unknown)}` is nothing that a tool declares; known are "
-            + ", ".join(sorted(_CONTRACT_KEYS | {"name", "description"}))
+            + ", ".join(sorted(CONTRACT_KEYS | {"name", "description"}))
         )
     cost = read_cost(name, contract.get("cost"))
     declared = declare(
@@ -341,6 +333,9 @@ def _assemble(
         idle_timeout=contract.get("idle_timeout"),
         grace=contract.get("grace"),
         approval=contract.get("approval"),
+        retries=contract.get("retries", 0),
+        backoff=contract.get("backoff"),
+        reconciles=contract.get("reconcile") is not None,
     )
     return Tool(
         name=name,
@@ -349,6 +344,7 @@ def _assemble(
         declared=declared,
         context_param=context_param,
         interrupt=read_interrupt(name, contract.get("interrupt")),
+        reconcile=read_reconcile(name, contract.get("reconcile")),
         _text=text,
         _signature=parameters,
         _given=given,

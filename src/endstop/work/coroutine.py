@@ -107,7 +107,9 @@ class CoroutineWorker:
                 end = raised(call, error)
             tell(end)
         finally:
-            del self._bodies[call]
+            # Telling its end may have begun the next attempt.
+            if self._bodies.get(call) is body:
+                del self._bodies[call]
 
 
 class _Body(AsyncContext):

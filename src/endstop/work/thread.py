@@ -171,7 +171,9 @@ class ThreadWorker:
                 end = raised(job.call, error)
             self._tell(end)
         finally:
-            del self._bodies[job.call]
+            # Telling its end may have begun the next attempt.
+            if self._bodies.get(job.call) is body:
+                del self._bodies[job.call]
 
 
 class _Body:

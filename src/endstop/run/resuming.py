@@ -1,0 +1,137 @@
+"""Resuming a run on each driver: ask the reconcilers, let the run go on, wait for its answers.
+
+The two halves say the same with another way of waiting; `resume.py` says what it means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from endstop.core import inputs as i
+from endstop.core.terms import Reason
+from endstop.core.text import describe_error
+from endstop.run.plans import Plan
+from endstop.run.promise import Promise
+from endstop.run.reconciling import answer_of, no_answer, question_of
+from endstop.run.results import BatchResult
+from endstop.run.resume import batches_of, in_order, take
+from endstop.run.waiting import CtrlC
+
+if TYPE_CHECKING:
+    from endstop.run.blocking import BlockingRun, BlockingRuntime
+    from endstop.run.handles import Run
+    from endstop.run.runtime import Runtime
+
+SILENT = "it did not answer in time"
+
+
+async def resume_on(runtime: Runtime, run_id: str) -> Run:
+    """See `Runtime.resume`."""
+    from endstop.run.handles import Run
+
+    taken = take(runtime, run_id)
+    run = Run(runtime, run_id)
+    run.batches = taken.results()
+    if taken.ended:
+        run.closed = True
+        return run
+    try:
+        told = await asyncio.gather(*[_ask(runtime, plan) for plan in taken.ask])
+    except BaseException:
+        taken.let_go()
+        raise
+    for call_id, plan in taken.go_on(told):
+        runtime._begin_preparing(call_id, run_id, plan)
+    runtime._errands.begin()
+    return run
+
+
+async def _ask(runtime: Runtime, plan: Plan) -> i.Reconciled:
+    limit_s = runtime.config.timeouts.hooks
+    try:
+        answer = await asyncio.wait_for(runtime._ask_hook(*question_of(plan)), limit_s)
+        return answer_of(plan, answer)
+    except TimeoutError:
+        return no_answer(plan, SILENT)
+    except Exception as error:
+        return no_answer(plan, describe_error(error))
+
+
+async def finish_on(runtime: Runtime, run: Run) -> list[BatchResult]:
+    """See `Run.finish`."""
+    cancelled = False
+    cancel = i.Cancel(target=run.id, reason=Reason.CANCELLED_BY_USER)
+    known = {result.batch_id: result for result in run.batches}
+    for batch in batches_of(runtime.engine, run.id):
+        if batch in known:
+            continue
+        stopped = await runtime._until(
+            runtime.engine.promise(batch), lambda: runtime.engine.tell(cancel)
+        )
+        known[batch] = runtime._results(batch)
+        cancelled = await runtime._finish_after_hooks(batch) or stopped or cancelled
+    run.batches = in_order(known)
+    if cancelled:
+        raise asyncio.CancelledError
+    return list(run.batches)
+
+
+def resume_blocking(runtime: BlockingRuntime, run_id: str) -> BlockingRun:
+    """See `Runtime.resume`."""
+    from endstop.run.blocking import BlockingRun
+
+    taken = take(runtime, run_id)
+    run = BlockingRun(runtime, run_id)
+    run.batches = taken.results()
+    if taken.ended:
+        run.closed = True
+        return run
+    try:
+        told = _ask_all(runtime, taken.ask)
+    except BaseException:
+        taken.let_go()
+        raise
+    for call_id, plan in taken.go_on(told):
+        runtime._begin_preparing(call_id, run_id, plan)
+    runtime._errands.begin()
+    return run
+
+
+def _ask_all(runtime: BlockingRuntime, plans: Sequence[Plan]) -> list[i.Reconciled]:
+    asked: list[tuple[Plan, Promise, list[i.Reconciled]]] = []
+    for plan in plans:
+        over, said = Promise(threading.Lock()), list[i.Reconciled]()
+
+        def work(plan: Plan = plan, over: Promise = over, said: Any = said) -> None:
+            try:
+                said.append(answer_of(plan, runtime._ask_hook(*question_of(plan))))
+            except BaseException as error:
+                said.append(no_answer(plan, describe_error(error)))
+            finally:
+                over.keep()
+
+        runtime._hook_threads.queue(work)
+        asked.append((plan, over, said))
+    limit_s = runtime.config.timeouts.hooks
+    return [
+        said[0] if runtime._until(over, limit_s) else no_answer(plan, SILENT)
+        for plan, over, said in asked
+    ]
+
+
+def finish_blocking(runtime: BlockingRuntime, run: BlockingRun) -> list[BatchResult]:
+    """See `Run.finish`; Ctrl-C stops the run, as in `execute`."""
+    with CtrlC(lambda mode: runtime.cancel(run.id, mode=mode)) as ctrl_c:
+        known = {result.batch_id: result for result in run.batches}
+        for batch in batches_of(runtime.engine, run.id):
+            if batch not in known:
+                runtime._until(runtime.engine.promise(batch), None)
+                known[batch] = runtime._results(batch)
+                runtime._show(batch)
+        run.batches = in_order(known)
+    if ctrl_c.pressed:
+        raise KeyboardInterrupt
+    return list(run.batches)
