@@ -14,30 +14,29 @@ from typing import Protocol
 class Meter:
     """Running time that stands still during pauses. Pauses nest: it runs again after the last."""
 
-    __slots__ = ("_paused_at", "_paused_s", "_pauses", "_started_at")
+    __slots__ = ("_paused_at", "_paused_s", "_pauses", "_started_at", "paused")
 
     def __init__(self, now: float) -> None:
         self._started_at = now
         self._paused_s = 0.0
         self._paused_at = 0.0
         self._pauses = 0
-
-    @property
-    def paused(self) -> bool:
-        """Whether somebody is thinking and the time does not count."""
-        return self._pauses > 0
+        # Whether somebody is thinking and the time does not count.
+        self.paused = False
 
     def pause(self, now: float) -> None:
         """Stop counting; overlapping pauses are counted once."""
         if self._pauses == 0:
             self._paused_at = now
         self._pauses += 1
+        self.paused = True
 
     def resume(self, now: float) -> None:
         """End one pause."""
         assert self._pauses > 0, "only a paused meter is resumed"
         self._pauses -= 1
         if self._pauses == 0:
+            self.paused = False
             self._paused_s += now - self._paused_at
 
     def ran_s(self, now: float) -> float:

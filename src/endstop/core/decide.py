@@ -75,9 +75,9 @@ def decide(state: State, said: i.Input, now: float) -> list[e.Event]:
 
 def follow(state: State, now: float) -> e.Event | None:
     """The next event that follows from the state alone, or None when all is at rest."""
-    waiting = gate.next_in_line(state)
-    if waiting is not None:
-        return _let_through(*waiting)
+    for slots in state.lines:
+        if slots.line and slots.moves:
+            return _let_through(next(iter(slots.line.values())), slots)
     if not (state.check_batches or state.check_runs):
         return None
     while state.check_batches:

@@ -14,7 +14,7 @@ from endstop.core import events as e
 from endstop.core import gate, pauses
 from endstop.core.books import add_money, close_books
 from endstop.core.deadlines import Meter
-from endstop.core.rules import next_phase
+from endstop.core.rules import MOVES
 from endstop.core.state import BatchState, CallState, RunState, Stage, State
 from endstop.core.terms import (
     Commit,
@@ -27,6 +27,8 @@ from endstop.core.terms import (
 # of every call.
 _PREPARING, _AWAITING = Phase.PREPARING, Phase.AWAITING_APPROVAL
 _ORDER, _THROUGH = Stage.ORDER, Stage.THROUGH
+_QUEUES, _GRANTS = MOVES[e.CallQueued], MOVES[e.CallGranted]
+_STARTS, _SETTLES = MOVES[e.CallStarted], MOVES[e.CallSettled]
 
 
 def evolve(state: State, event: e.Event, now: float) -> None:
@@ -40,7 +42,7 @@ def evolve(state: State, event: e.Event, now: float) -> None:
 def _call(state: State, event: e.CallEvent) -> CallState:
     """The call of an event, moved to its next phase."""
     call = state.calls[event.call]
-    call.phase = next_phase(call.phase, event)
+    call.phase = MOVES[type(event)][call.phase]
     return call
 
 
@@ -157,7 +159,8 @@ def _approval_answered(state: State, event: e.ApprovalAnswered, now: float) -> N
 
 
 def _call_queued(state: State, event: e.CallQueued, now: float) -> None:
-    call = _call(state, event)
+    call = state.calls[event.call]
+    call.phase = _QUEUES[call.phase]
     if event.arguments is not None:
         _rewrite(state, call, event, now)
     call.hook = None
@@ -175,7 +178,8 @@ def _call_queued(state: State, event: e.CallQueued, now: float) -> None:
 
 
 def _call_granted(state: State, event: e.CallGranted, now: float) -> None:
-    call = _call(state, event)
+    call = state.calls[event.call]
+    call.phase = _GRANTS[call.phase]
     gate.take_slot(state, call)
     call.stage = _THROUGH
     if call.retried is None:
@@ -188,7 +192,8 @@ def _call_granted(state: State, event: e.CallGranted, now: float) -> None:
 
 
 def _call_started(state: State, event: e.CallStarted, now: float) -> None:
-    call = _call(state, event)
+    call = state.calls[event.call]
+    call.phase = _STARTS[call.phase]
     assert not call.started, "a body starts at most once per attempt"
     call.started = call.alive = True
     call.meter = Meter(now if call.retried is None else now - call.retried.used_s)
@@ -307,7 +312,7 @@ def _kill_sent(state: State, event: e.KillSent, now: float) -> None:
 def _call_settled(state: State, event: e.CallSettled, now: float) -> None:
     call = state.calls[event.call]
     before = call.phase
-    call.phase = next_phase(before, event)
+    call.phase = _SETTLES[before]
     assert call.settled is None, "a call ends once (law 3 one-ending)"
     call.settled = event
     batch = call.batch

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from endstop.core.resources import ResourceTable, wants_of
-from endstop.core.state import BatchState, CallState, Slots, Stage, State
+from endstop.core.state import BatchState, CallState, Stage, State
 from endstop.core.terms import Claim, Phase, Reason
 
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
@@ -41,14 +41,6 @@ _ORDER, _RESOURCES, _SLOT = Stage.ORDER, Stage.RESOURCES, Stage.SLOT
 def forbidden(call: CallState) -> Reason | None:
     """Why a call may not start any more: its run or batch was cancelled or is out of time."""
     return call.run.cancelled or call.batch.cancelled
-
-
-def next_in_line(state: State) -> tuple[CallState, Slots] | None:
-    """The next call that can be granted, refused or resumed, with the slots of its kind."""
-    for slots in state.lines:
-        if slots.line and slots.moves:
-            return next(iter(slots.line.values())), slots
-    return None
 
 
 def walk(state: State, calls: Iterable[CallState], now: float) -> None:

@@ -84,10 +84,19 @@ RULES: dict[tuple[Phase, type], Phase] = {
 """(phase, event type) to the next phase."""
 
 
-_MOVES: dict[type, dict[Phase, Phase]] = {
-    kind: {phase: to for (phase, other), to in RULES.items() if other is kind}
-    for kind in [e.CallAccepted, *(kind for _, kind in RULES)]
-}
+class Moves(dict[Phase, Phase]):
+    """The column of the table for one kind of event; a phase without a row raises `IllegalMove`."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__({phase: to for (phase, other), to in RULES.items() if other is kind})
+        self._kind = kind
+
+    def __missing__(self, phase: Phase) -> Phase:
+        raise IllegalMove(f"a call that is {phase} cannot take {self._kind.__name__}")
+
+
+MOVES = {kind: Moves(kind) for kind in (e.CallAccepted, *(kind for _, kind in RULES))}
+"""Event type to phase to the next phase: the same table, to be looked up without a call."""
 
 
 def next_phase(phase: Phase, event: object) -> Phase:
@@ -95,11 +104,7 @@ def next_phase(phase: Phase, event: object) -> Phase:
 
     Raises `IllegalMove` where the table has no such row; the caller has changed nothing yet.
     """
-    try:
-        return _MOVES[type(event)][phase]
-    except KeyError:
-        what = type(event).__name__
-        raise IllegalMove(f"a call that is {phase} cannot take {what}") from None
+    return MOVES[type(event)][phase]
 
 
 def diagram() -> str:
