@@ -45,7 +45,7 @@ def test_BH37_pending_denied_and_withdrawn_are_three_things(street: Street, kind
     assert [p.call_id for p in house.rt.pending()] == ["r/0.0", "r/0.1"]
     assert house.rt.reject("r/0.0", "no", by="anna")
     run.cancel()
-    assert endings(going.result(2.0)) == [DENIED, UNSTARTED]
+    assert endings(going.result(6.0)) == [DENIED, UNSTARTED]
     answered = house.watch.told(e.ApprovalAnswered)
     assert [(x.call, str(x.verdict), x.by) for x in answered] == [("r/0.0", "reject", "anna")]
 
@@ -79,7 +79,7 @@ def test_BH39_an_approval_is_usable_or_the_call_says_that_it_failed_to_start(
     going = house.run("r").begin([call("gated", name="a")])
     house.watch.wait(e.ApprovalAsked)
     assert house.rt.approve("r/0.0")
-    (result,) = going.result(2.0)
+    (result,) = going.result(6.0)
     worker.start = start
     assert endings([result]) == [("rejected", "start_failed", "none")]
     assert "no worker could be had" in result.text
@@ -291,4 +291,4 @@ def test_BH37_silence_is_never_consent(street: Street, kind: str) -> None:
     house.watch.wait(e.ApprovalAsked)
     assert not house.watch.told(e.CallGranted)
     house.rt.close() if kind == "blocking" else house.await_there(house.rt.close())
-    assert endings(going.result(3.0)) == [("cancelled", "shutdown", "none")]
+    assert endings(going.result(6.0)) == [("cancelled", "shutdown", "none")]

@@ -52,7 +52,7 @@ def test_BH33_abandoned_workers_do_not_stop_or_multiply(street: Street, kind: st
     results = house.run("w").begin([call("work", wedge=True)] * 6).result(5.0)
     assert endings(results) == [TIMED_OUT] * 4 + [("rejected", "saturated", "none")] * 2
     for _ in range(20):
-        healthy = house.begin(*[call("work", wedge=False)] * 10).result(2.0)
+        healthy = house.begin(*[call("work", wedge=False)] * 10).result(6.0)
         assert endings(healthy) == [("rejected", "saturated", "none")] * 10
     assert threading.active_count() <= before + 4 + 8, "threads grow without bound"
     stuck = house.rt.calls()
@@ -76,7 +76,7 @@ def test_BH34_an_abandoned_call_keeps_its_lease(street: Street, kind: str) -> No
         return name
 
     house = street.open(kind, [spend], config=quick(grace_s=0.05))
-    assert endings(house.run("a").begin([call("spend", name="first")]).result(2.0)) == [TIMED_OUT]
+    assert endings(house.run("a").begin([call("spend", name="first")]).result(6.0)) == [TIMED_OUT]
     retry = house.run("b").begin([call("spend", name="retry")])
     until(lambda: [v.waits_for for v in house.rt.calls()] == ["", "account:42"])
     assert inside == ["first"], "two executions under one lease"
@@ -100,7 +100,7 @@ def test_BH36_no_second_attempt_while_the_first_may_live(
         return "late"
 
     house = street.open(kind, [append], config=quick(grace_s=0.05))
-    (result,) = house.run("r").begin([call("append")]).result(2.0)
+    (result,) = house.run("r").begin([call("append")]).result(6.0)
     assert str(result.outcome) == "timed_out"
     assert str(result.effect) == ("none" if effect is EffectClass.READ_ONLY else "unknown")
     # Whoever tries again waits for the first one, which may still be writing.
@@ -331,7 +331,7 @@ def test_BH80_what_was_spent_is_recorded_once_on_every_path(
     assert spent_all.wait(5)
     if how == "cancel":
         run.cancel()
-    (result,) = going.result(3.0)
+    (result,) = going.result(6.0)
     assert result.spent == (usd("12"),)
     state = house.state.runs["r"]
     if how == "late":

@@ -79,6 +79,7 @@ def test_BH02_cancelling_the_awaiting_task_stops_the_tool(threads: bool) -> None
     asyncio.run(story())
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_BH02_ctrl_c_stops_the_tool(street: Street) -> None:
     ticks: list[float] = []
     cleaned: list[str] = []
@@ -128,7 +129,7 @@ def test_BH03_a_wait_for_a_human_listens_to_a_cancel(
     going = run.begin([call("ask")])
     house.watch.wait(e.CallPaused)
     run.cancel()
-    assert endings(going.result(3.0)) == [STOPPED]
+    assert endings(going.result(6.0)) == [STOPPED]
     assert withdrawn == ["question"]
     assert not house.rt.pending()
 
@@ -146,7 +147,7 @@ def test_BH03_an_approval_is_withdrawn_and_a_late_answer_refused(street: Street,
     going = run.begin([call("pay")])
     house.watch.wait(e.ApprovalAsked)
     run.cancel()
-    assert endings(going.result(2.0)) == [UNSTARTED]
+    assert endings(going.result(6.0)) == [UNSTARTED]
     assert house.rt.pending() == []
     assert not house.rt.approve("r/0.0"), "a late answer was taken"
     assert ran == []
@@ -162,7 +163,7 @@ def test_BH04_a_cancel_does_the_same_to_thread_and_coroutine(street: Street, kin
         going = run.begin([call("tick", "the-id")])
         house.watch.wait(e.CallStarted)
         run.cancel()
-        (result,) = going.result(3.0)
+        (result,) = going.result(6.0)
         answers.append((*endings([result]), str(result.stopped_by), result.model_id))
         house.watch.wait(e.BatchClosed)
         assert len(house.watch.told(e.CallSettled)) == 1
@@ -183,7 +184,7 @@ def test_BH04_what_cannot_be_stopped_is_said_to_run_on(street: Street, kind: str
     going = run.begin([call("block")])
     house.watch.wait(e.CallStarted)
     run.cancel()
-    (result,) = going.result(2.0)
+    (result,) = going.result(6.0)
     assert endings([result]) == [STOPPED]
     assert result.alive
     assert "may still be running" in result.text
@@ -220,7 +221,7 @@ def test_BH06_the_cancel_between_two_waits_is_seen(street: Street, kind: str) ->
     doors[0].open()
     until(lambda: waits(house, "w/0.0") == "a free thread slot")
     run.cancel()
-    assert endings(going.result(2.0)) == [UNSTARTED]
+    assert endings(going.result(6.0)) == [UNSTARTED]
     doors[1].open()
     assert endings([*holding.result(), *working.result()]) == [OK] * 3
     assert ran == ["holder"]
@@ -262,7 +263,7 @@ def test_BH12_a_cancel_before_the_pick_up_is_kept(
     time.sleep(delay_s)
     assert run.cancel().accepted
     cancelled.set()
-    assert endings(going.result(2.0)) == [UNSTARTED]
+    assert endings(going.result(6.0)) == [UNSTARTED]
     for thread in picked_up:
         thread.join()
     until(lambda: not worker._bodies)
@@ -277,7 +278,7 @@ def test_BH12_a_cancel_before_anything_was_submitted_is_kept(street: Street, kin
     house = street.open(kind, [work])
     run = house.run("r")
     assert run.cancel().accepted
-    assert endings(run.begin([call("work")]).result(2.0)) == [UNSTARTED]
+    assert endings(run.begin([call("work")]).result(6.0)) == [UNSTARTED]
     assert not house.watch.told(e.CallStarted)
 
 
@@ -299,7 +300,7 @@ def test_BH13_an_old_turn_s_abort_does_not_touch_the_next(street: Street, kind: 
     # The abort is retried, and its cleanup comes while the second turn is under way.
     for _ in range(3):
         assert not house.cancel("session/0").accepted
-    assert endings(first.result(2.0)) == [STOPPED]
+    assert endings(first.result(6.0)) == [STOPPED]
     doors["first"].open()
     house.watch.wait(e.LateEnd, "session/0.0")
     assert not house.cancel("session/0").accepted
@@ -418,7 +419,7 @@ def test_BH21_the_words_tell_denied_unstarted_and_interrupted_apart(
     house.watch.wait(e.CallStarted, "r/0.0")
     until(written.exists)
     run.cancel()
-    interrupted, unstarted = going.result(3.0)
+    interrupted, unstarted = going.result(6.0)
     (rejected,) = denied.result()
     texts = [rejected.text, unstarted.text, interrupted.text]
     assert len(set(texts)) == 3

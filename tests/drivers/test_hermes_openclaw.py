@@ -89,7 +89,7 @@ def test_hermes_09_a_result_within_grace_is_used(street: Street, kind: str) -> N
     going = run.begin([call("work")])
     house.watch.wait(e.CallStarted)
     run.cancel()
-    (result,) = going.result(3)
+    (result,) = going.result(6.0)
     assert endings([result]) == [OK]
     assert [str(flag) for flag in result.flags] == ["cancel_requested"]
     assert "a stop was requested while this ran" in result.text
@@ -114,11 +114,12 @@ def test_hermes_10_an_interrupt_skips_what_is_behind_a_barrier(street: Street, k
     going = run.begin([call("barrier"), *[call("after", n=n) for n in range(3)]])
     house.watch.wait(e.CallStarted, 0)
     run.cancel()
-    results = going.result(3)
+    results = going.result(6.0)
     assert endings(results) == [("cancelled", "cancelled_by_user", "unknown"), *[UNSTARTED] * 3]
     assert ran == ["barrier"]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_hermes_11_ctrl_c_answers_every_call_before_it_is_raised(street: Street) -> None:
     @tool(resources=())
     def work(n: int, ctx: Context) -> int:
@@ -178,7 +179,7 @@ def test_hermes_14_an_abandoned_batch_never_dispatches_late(street: Street, kind
 
     house = street.open(kind, [work], config=quick(grace_s=0.05))
     going = house.run("r").begin([call("work", n=n) for n in range(3)], deadline_s=0.15)
-    assert [str(r.reason) for r in going.result(3)] == ["batch_deadline"] * 3
+    assert [str(r.reason) for r in going.result(6.0)] == ["batch_deadline"] * 3
     # Another run waits behind the wedged one and is served once that really ends.
     later = house.run("s").begin([call("work", n=9)])
     door.open()
@@ -196,7 +197,7 @@ def test_hermes_15_what_is_finished_is_kept_when_one_times_out(street: Street, k
         return n
 
     house = street.open(kind, [work], config=quick(grace_s=0.05))
-    results = house.run("r").begin([call("work", n=n) for n in range(3)]).result(3)
+    results = house.run("r").begin([call("work", n=n) for n in range(3)]).result(6.0)
     assert endings(results) == [OK, TIMED_OUT, OK]
     assert [r.value for r in results] == [0, None, 2]
 

@@ -97,7 +97,7 @@ def cancelled_while_waiting(street: Street, kind: str, declared: bool, threads: 
     waits_on(house, "waiting/0.0", resource)
 
     stop = waiting.cancel()
-    results = second.result(1.0)
+    results = second.result(6.0)
     report = stop.wait()
     door.open()
     assert endings(first.result()) == [OK]
@@ -118,7 +118,7 @@ def already_cancelled(street: Street, kind: str, declared: bool, threads: bool) 
     house = street.open(kind, [shop.work])
     run = house.run()
     run.cancel()
-    results = run.begin([call("work", f"m{n}", name=f"w{n}") for n in range(3)]).result(2.0)
+    results = run.begin([call("work", f"m{n}", name=f"w{n}") for n in range(3)]).result(6.0)
     assert shop.ran == []
     assert endings(results) == [UNSTARTED] * 3
     assert [r.text for r in results] == [SYNTHETIC] * 3
@@ -301,7 +301,7 @@ def hundred_waiters(street: Street, kind: str) -> None:
     # The caller's own thread, and nothing for any of the waiters.
     assert threading.active_count() <= threads + 1, "a waiter costs a thread"
     run.cancel()
-    results = going.result(1.0)
+    results = going.result(6.0)
     assert not first.over, "the waiters had to wait for the holder"
     assert endings(results) == [UNSTARTED] * 100
     assert [r.model_id for r in results] == [f"m{n}" for n in range(100)]
@@ -359,6 +359,7 @@ def test_a_cancelled_waiter_leaves_the_line_to_the_next(street: Street, kind: st
     assert shop.ran == ["holder", "c", "d"]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_waiting_does_not_poison_the_lock(street: Street) -> None:
     door = street.door()
     shop = Workshop(door, declared=True, threads=True)

@@ -90,7 +90,7 @@ def failed_call(street: Street, kind: str, how: str, threads: bool, parallel: in
     run = house.run("r")
     hows = ["error-value", how, "error-value"]
     going = run.begin([call("delegate", h, how=h) for h in hows], parallel=parallel)
-    results = going.result(1.0)
+    results = going.result(6.0)
     assert endings(results) == [OK, ENDINGS[how], OK], "a sibling's success was overwritten"
     assert results[1].model_id == how
     assert results[1].is_error == (how != "error-value"), "the model reads of the failure"
@@ -135,7 +135,7 @@ def test_an_intentional_cancel_keeps_its_meaning(street: Street, kind: str) -> N
     going = run.begin([call("delegate"), call("delegate")])
     house.watch.wait(e.CallStarted, count=2)
     run.cancel()
-    results = going.result(2.0)
+    results = going.result(6.0)
     assert endings(results) == [("cancelled", "cancelled_by_user", "unknown")] * 2
     finishing_check(house, run)
 
@@ -153,7 +153,7 @@ def test_a_cancel_does_not_close_the_handle_of_what_still_runs(street: Street, k
     going = run.begin([call("delegate")])
     house.watch.wait(e.CallStarted)
     run.cancel()
-    results = going.result(2.0)
+    results = going.result(6.0)
     assert results[0].alive
     assert [view.call_id for view in house.rt.calls()] == ["r/0.0"], "it is off the books"
     door.open()
@@ -171,7 +171,7 @@ def test_a_status_that_never_leaves_not_started_is_bounded(street: Street, kind:
 
     house = street.open(kind, [delegate])
     run = house.run("r")
-    results = run.begin([call("delegate")]).result(3.0)
+    results = run.begin([call("delegate")]).result(6.0)
     assert endings(results) == [("timed_out", "deadline", "unknown")]
     assert str(results[0].stopped_by) == "asked"
     finishing_check(house, run)
@@ -286,7 +286,7 @@ def test_the_core_closes_a_handle_that_is_lost(street: Street, kind: str) -> Non
 
     worker.start = losing
     run = house.run("r")
-    results = run.begin([call("delegate")]).result(2.0)
+    results = run.begin([call("delegate")]).result(6.0)
     worker.start = start
     assert endings(results) == [("lost", "worker_lost", "unknown")]
     finishing_check(house, run)

@@ -65,7 +65,7 @@ def hung_first_call(street: Street, kind: str, threads: bool, timeouts: dict[str
     house = street.open(kind, [hang if threads else ahang, fine], config=config)
     run = house.run("r")
     going = run.begin([call("hang", "a"), call("fine", "b")], parallel=1)
-    results = going.result(2.0)
+    results = going.result(6.0)
     assert endings(results) == [TIMED_OUT, OK]
     assert ran == ["fine"]
     assert str(results[0].stopped_by) == "abandoned"
@@ -195,14 +195,14 @@ def hook_that_outlasts_its_time(street: Street, kind: str, async_hook: bool) -> 
     hook = aslow if async_hook else slow
     house = street.open(kind, [pay], config=config, before=[hook])
     going = house.run("r").begin([call("pay")])
-    results = going.result(2.0)
+    results = going.result(6.0)
     assert endings(results) == [("rejected", "hook_failed", "none")]
     assert "did not answer in time" in results[0].text
     assert "timed out" not in results[0].text, "law 5: a body that did not begin did not time out"
     door.open()
     assert answered.wait(5)
     # One more call through the same hook: by then the late answer has been taken, or dropped.
-    assert endings(house.run("s").begin([call("pay")]).result(2.0)) == [OK]
+    assert endings(house.run("s").begin([call("pay")]).result(6.0)) == [OK]
     assert ran == ["paid"], "the late yes ran the body"
     assert len(house.watch.told(e.CallSettled, "r/0.0")) == 1
 
@@ -481,7 +481,7 @@ def test_a_human_wait_listens_to_a_cancel(street: Street, kind: str) -> None:
     going = run.begin([call("ask")])
     house.watch.wait(e.CallPaused)
     run.cancel()
-    results = going.result(2.0)
+    results = going.result(6.0)
     assert endings(results) == [("cancelled", "cancelled_by_user", "unknown")]
     assert str(results[0].stopped_by) == "asked"
 
@@ -519,7 +519,7 @@ def test_abandoned_bodies_do_not_fill_the_pool(street: Street, kind: str) -> Non
     house = street.open(kind, [hang], config=config)
     wedged = house.execute(*[call("hang", wait=True)] * 4)
     assert endings(wedged) == [TIMED_OUT] * 4
-    refused = house.begin(call("hang", wait=False)).result(1.0)
+    refused = house.begin(call("hang", wait=False)).result(6.0)
     assert endings(refused) == [("rejected", "saturated", "none")]
     door.open()
     house.watch.wait(e.LateEnd, count=4)

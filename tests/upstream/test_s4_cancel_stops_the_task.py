@@ -75,7 +75,7 @@ def cancel_stops(street: Street, kind: str, threads: bool, background: bool) -> 
         ended = report.ended
     else:
         run.cancel()
-        ended = tuple(going.result(2.0))
+        ended = tuple(going.result(6.0))
     ticks = ticker.ticks
     assert endings(ended) == [STOPPED, UNSTARTED]
     assert str(ended[0].stopped_by) == "asked"
@@ -118,7 +118,7 @@ def cancelled_stays_cancelled(street: Street, kind: str) -> None:
     going = run.begin([call("task")])
     house.watch.wait(e.CallStarted)
     run.cancel()
-    results = going.result(2.0)
+    results = going.result(6.0)
     assert endings(results) == [STOPPED]
     door.open()
     house.watch.wait(e.LateEnd, limit_s=3.0)
@@ -149,7 +149,7 @@ def test_nothing_of_a_cancelled_task_is_processed_further(street: Street, kind: 
     house = street.open(kind, [ticker.tool(threads=False)])
     run = house.run("task")
     run.cancel()
-    assert endings(run.begin([call("task")]).result(2.0)) == [UNSTARTED]
+    assert endings(run.begin([call("task")]).result(6.0)) == [UNSTARTED]
     assert ticker.ticks == 0
 
 
@@ -225,11 +225,11 @@ def test_cancel_by_id_reaches_one_task_only(street: Street, kind: str) -> None:
     assert a.ticked.wait(5)
     assert b.ticked.wait(5)
     runs[0].cancel()
-    assert endings(goings[0].result(2.0)) == [STOPPED]
+    assert endings(goings[0].result(6.0)) == [STOPPED]
     before = b.ticks
     until(lambda: b.ticks > before + 2)
     runs[1].cancel()
-    assert endings(goings[1].result(2.0)) == [STOPPED]
+    assert endings(goings[1].result(6.0)) == [STOPPED]
 
 
 def test_cancel_and_completion_in_one_instant(street: Street, kind: str) -> None:
@@ -285,7 +285,7 @@ def test_a_stronger_cancel_escalates_and_a_weaker_one_does_not(street: Street, k
     assert not run.cancel(mode="interrupt").accepted
     assert run.cancel(mode=Mode.KILL).accepted
     # A thread cannot be killed: it is let go at once instead of after its 30 s of grace.
-    results = going.result(3.0)
+    results = going.result(6.0)
     assert endings(results) == [STOPPED]
     assert str(results[0].stopped_by) == "abandoned"
     door.open()

@@ -91,7 +91,7 @@ def abort_while_a_later_call_is_prepared(
     assert studio.paid == [], "the scenario needs them to wait for the last one"
 
     run.cancel()
-    results = going.result(1.0)
+    results = going.result(6.0)
     studio.hook_door.open()
     # Whoever still waits for the hook has its answer now; nothing may come of it.
     until(lambda: not house.rt.calls())
@@ -232,7 +232,7 @@ def test_the_cancel_is_forwarded_too(street: Street, kind: str) -> None:
     going = run.begin([call("wired", image=n) for n in ("a", "b")])
     house.watch.wait(e.CallStarted, 0)
     run.cancel()
-    results = going.result(3.0)
+    results = going.result(6.0)
     assert asked.is_set()
     assert endings(results) == [OK, UNSTARTED]
 
@@ -268,6 +268,6 @@ def test_a_retry_after_the_abort_starts_nothing(street: Street, kind: str) -> No
     run = house.run("r")
     run.cancel()
     for _ in range(3):
-        results = run.begin([call("generate", image="a")]).result(2.0)
+        results = run.begin([call("generate", image="a")]).result(6.0)
         assert endings(results) == [UNSTARTED]
     assert studio.paid == []
