@@ -25,6 +25,7 @@ from endstop import (
     Runtime,
     ToolCall,
 )
+from endstop.core.events import RunOpened
 from endstop.core.state import State
 from endstop.testing.laws import check_state, check_story
 
@@ -308,6 +309,9 @@ class House:
             # A run's count of starts goes on when ended children or batches are forgotten.
             wrong = [x for x in check_state(self.state) if "starts, there were" not in x]
             wrong = [x for x in wrong if "per tool, there were" not in x]
+            if any(one.parent_call for one in self.watch.told(RunOpened)):
+                # And so does what they spent.
+                wrong = [x for x in wrong if " spent, its calls " not in x]
             alive = [one.id for one in self.state.calls.values() if one.alive]
             resources = len(self.state.resources)
             taken = {kind: slots.taken for kind, slots in self.state.slots.items()}
