@@ -132,6 +132,8 @@ class Script:
                 while not task.cancelled and not self.freed.is_set():
                     time.sleep(0.002)
                 task.check()
+            case _:
+                pass
         return answer(task.prompt)
 
     def _take_in(self, task: Task) -> str:

@@ -114,10 +114,9 @@ def test_a_stop_reaches_the_whole_tree_in_one_grace(street: Street, kind: str, d
     script = Script(stopping=False)
     agent = nested(kind, 3, script)
     desk = Desk(street.open(kind, [agent_tool(agent)], config=quick(grace_s=GRACE_S)))
-    if driven == "by a caller":
-        handle = desk.delegate(agent)
-    else:
-        going = desk.guest.begin([call("level3", prompt="ok")])
+    handle = desk.delegate(agent) if driven == "by a caller" else None
+    calls = [] if handle is not None else [call("level3", prompt="ok")]
+    going = desk.guest.begin(calls)
     assert script.begun.wait(10)
     desk.house.watch.wait(e.CallStarted, count=4)
     began = time.monotonic()
@@ -133,7 +132,7 @@ def test_a_stop_reaches_the_whole_tree_in_one_grace(street: Street, kind: str, d
     assert {str(x.reason) for x in inner} == {"parent_cancelled"}
     assert str(told["r/0.0"].reason) == "cancelled_by_user"
     assert len(desk.house.watch.told(e.CallStarted)) == 4, "a new call was started"
-    if driven == "by a caller":
+    if handle is not None:
         with pytest.raises(HandleCancelled):
             desk.take(handle)
     else:
@@ -359,6 +358,40 @@ def test_a_tool_s_body_delegates_for_its_own_call(street: Street, kind: str) -> 
     assert [(x.parent_call, x.detached) for x in opened] == [("r/0.0", False)]
     ended = desk.house.watch.wait(e.RunEnded)
     assert (ended.run, str(ended.outcome)) == ("r~0.0~0", "succeeded")
+    desk.check_closed()
+
+
+def test_a_tool_s_body_that_drops_a_handle_fails_by_name(street: Street, kind: str) -> None:
+    script = Script()
+    act: Tool
+    if kind == "blocking":
+
+        @tool(name="act", resources=())
+        def act_blocking(raises: bool) -> str:
+            _ = delegate(script.deferred(), "a")
+            if raises:
+                raise ValueError("its own error")
+            return "dropped it"
+
+        act = act_blocking
+    else:
+
+        @tool(name="act", resources=())
+        async def act_on_loop(raises: bool) -> str:
+            _ = delegate(script.deferred(), "a")
+            if raises:
+                raise ValueError("its own error")
+            return "dropped it"
+
+        act = act_on_loop
+    desk = Desk(street.open(kind, [act]))
+    [dropped] = desk.guest.execute([call("act", raises=False)])
+    assert endings([dropped]) == [("failed", "tool_error", "unknown")]
+    assert "DroppedHandles" in dropped.text
+    assert "r~0.0~0/0.0 (deferred, never sent)" in dropped.text
+    [raised] = desk.guest.execute([call("act", raises=True)])
+    assert "its own error" in raised.text
+    assert "Dropped" not in raised.text
     desk.check_closed()
 
 

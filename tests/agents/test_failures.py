@@ -69,14 +69,13 @@ def test_a_caller_is_told_and_the_books_are_closed(
         assert [h.answer.ok for h in group] == [True, False, True], "a success was overwritten"
         handles = list(group)
     else:
-        handles = []
-        for prompt in prompts:
-            handles.append(desk.delegate(agent, prompt))
-            if prompt == "ok":
-                assert desk.take(handles[-1]) == "did ok"
-                continue
-            with pytest.raises(DelegationFailed) as failed:
-                desk.take(handles[-1])
+        handles = [desk.delegate(agent)]
+        assert desk.take(handles[0]) == "did ok"
+        handles.append(desk.delegate(agent, how))
+        with pytest.raises(DelegationFailed) as failed:
+            desk.take(handles[1])
+        handles.append(desk.delegate(agent))
+        assert desk.take(handles[2]) == "did ok"
     assert words in str(failed.value)
     assert handles[1].id in str(failed.value)
     assert endings([handles[1].answer]) == [ending_of(how)]

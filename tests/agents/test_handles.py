@@ -181,7 +181,7 @@ def test_nothing_is_accepted_of_a_group_that_is_wrong(street: Street, kind: str)
             desk.delegate_all(requests)
     assert desk.house.watch.told(e.BatchOpened) == []
     with pytest.raises(CallerError, match="needs run="):
-        desk.house.on_its_thread(lambda: delegate(agent, "ok"))
+        desk.house.on_its_thread(lambda: _ = delegate(agent, "ok"))
     desk.check_closed()
 
 
@@ -229,7 +229,7 @@ def test_the_check_replaces_no_error(street: Street) -> None:
         async with Runtime() as runtime:
             with pytest.raises(ZeroDivisionError) as error:
                 async with runtime.run("r") as run:
-                    delegate(Script().deferred(), "ok", run=run)
+                    _ = delegate(Script().deferred(), "ok", run=run)
                     raise ZeroDivisionError
             assert "r/0.0" in error.value.__notes__[0]
             assert runtime.calls() == []
@@ -321,9 +321,9 @@ def test_a_group_takes_each_handle_once_and_of_one_runtime() -> None:
             mine = delegate(script.deferred(), "ok", run=run)
             theirs = delegate(script.deferred(), "ok", run=elsewhere)
             with pytest.raises(CallerError, match="given twice"):
-                gather(mine, mine)
+                _ = gather(mine, mine)
             with pytest.raises(CallerError, match="another runtime"):
-                gather(mine, theirs)
+                _ = gather(mine, theirs)
             assert script.asked == []
             assert await gather(mine) == ["did ok"]
             await theirs

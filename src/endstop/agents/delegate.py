@@ -1,8 +1,10 @@
 """Delegating: from an agent and a prompt to a call in the core and a handle on it.
 
 Outside of bodies the calls belong to the run that is given. Inside a body they belong to that body:
-a run below its call, so that a stop of the call reaches them all in one grace, whatever the depth
-(law 17 children-settle). Ids are made from the owner's id and a number: `RUN/BATCH.INDEX`.
+a run below its call, so that a stop of the call reaches them all in one grace, whatever the depth,
+and a body that returns without having taken one fails by its name (law 17 children-settle).
+
+Ids are made from the owner's id and a number: `RUN/BATCH.INDEX`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from endstop.run.handles import Run
 from endstop.run.runtime import Runtime
 from endstop.run.submitted import Own, Submitted, here
 from endstop.tools.context import current
+from endstop.work.ending import on_return
 
 GROUP_MAX = 1_000
 """Calls in one group; more are refused before any is accepted."""
@@ -149,8 +152,9 @@ def _place(
         if not detached:
             return run._runtime, run.id, run.id
         return run._runtime, below(run._runtime, run.id, None, detached=True), run.id
-    runtime = _here()
-    call = current().call_id
+    runtime, body = _here(), current()
+    call, ledger = body.call_id, ledger_of(runtime)
+    on_return(body, lambda: ledger.body_is_over(call))
     return runtime, below(runtime, call, call, detached=detached), call
 
 

@@ -87,6 +87,12 @@ class Ledger:
         if left:
             raise dropped_error(run_id, left)
 
+    def body_is_over(self, call: str) -> None:
+        """Close the books of a body that has returned; raises DroppedHandles, which fails it."""
+        left = self.dropped(call)
+        if left:
+            raise dropped_error(call, left)
+
     def forget_run(self, run_id: str) -> None:
         """Let the engine forget a closed run once it is over; its handles remember their calls."""
         engine = self._engine

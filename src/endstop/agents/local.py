@@ -61,15 +61,12 @@ class LocalAgent:
                 f"local agent {self.name} is an async function; a BlockingRuntime needs a plain one"
             )
         ledger = ledger_of(runtime)
-        try:
-            async with Run(runtime, below(runtime, task.id, task.id, limits=self.limits)) as run:
-                value = await self._fn(task, run)
-                await finish(ledger, run.id)
-                await finish(ledger, task.id)
-            return value
-        finally:
-            # Whatever became of it: what works for this call ends with it, and is on no books.
-            ledger.dropped(task.id)
+        async with Run(runtime, below(runtime, task.id, task.id, limits=self.limits)) as run:
+            value = await self._fn(task, run)
+            # Closed here and not by the body's end, so that what was dropped is waited for.
+            await finish(ledger, run.id)
+            await finish(ledger, task.id)
+        return value
 
     def _drive_blocking(self, task: Task) -> Any:
         runtime = here.get(None)
@@ -79,11 +76,8 @@ class LocalAgent:
             )
         ledger = ledger_of(runtime)
         run_id = below(runtime, task.id, task.id, limits=self.limits)
-        try:
-            with BlockingRun(runtime, run_id) as run:
-                value = self._fn(task, run)
-                finish_blocking(ledger, run.id)
-                finish_blocking(ledger, task.id)
-            return value
-        finally:
-            ledger.dropped(task.id)
+        with BlockingRun(runtime, run_id) as run:
+            value = self._fn(task, run)
+            finish_blocking(ledger, run.id)
+            finish_blocking(ledger, task.id)
+        return value

@@ -8,6 +8,8 @@ decides what the end means; `core/settling.py` does.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from endstop.core.inputs import BodyEnded
@@ -15,7 +17,8 @@ from endstop.core.payload import Unserialisable, to_data
 from endstop.core.record import maker
 from endstop.core.terms import How
 from endstop.core.text import describe_error
-from endstop.tools.context import BodyContext
+from endstop.errors import EndstopError
+from endstop.tools.context import BodyContext, current
 
 if TYPE_CHECKING:
     from endstop.tools.tool import Tool
@@ -27,8 +30,29 @@ _RETURNED = How.RETURNED
 _ended = maker(BodyEnded)
 
 
+# By the identity of the context of the body; each is taken out by the worker of that body.
+_duties: dict[int, Callable[[], None]] = {}
+
+
+def on_return(context: BodyContext, duty: Callable[[], None]) -> None:
+    """Have something checked when a body of this process is over; a later duty replaces it.
+
+    What it raises fails the body that returned, and changes nothing for one that raised. It is
+    called where the body ran and must not wait.
+    """
+    _duties[id(context)] = duty
+
+
+def _do_duty() -> None:
+    duty = _duties.pop(id(current()), None)
+    if duty is not None:
+        duty()
+
+
 def returned(call: str, value: Any) -> BodyEnded:
-    """The end of a body that returned `value`."""
+    """The end of a body that returned `value`. Raises what its duty raises; see `on_return`."""
+    if _duties:
+        _do_duty()
     kind = type(value)
     # The everyday results need no walk: they are data already.
     if value is None or kind is bool or (kind is str and value.isascii() and _is_short(value)):
@@ -45,6 +69,9 @@ def _is_short(text: str) -> bool:
 
 def raised(call: str, error: BaseException) -> BodyEnded:
     """The end of a body that raised; a stopped one may have left its output on the error."""
+    if _duties:
+        with suppress(EndstopError):
+            _do_duty()
     output = getattr(error, "output", None)
     try:
         output = to_data(output, where="output")
