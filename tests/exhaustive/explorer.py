@@ -23,10 +23,11 @@ from endstop.core import inputs as i
 from endstop.core.decide import decide, step
 from endstop.core.evolve import evolve
 from endstop.core.rules import RULES
-from endstop.core.state import RunState, State
+from endstop.core.state import RunState, Stage, State
 from endstop.core.terms import How, Isolation, Mode, Phase, Verdict
 from endstop.errors import CallerError, IllegalMove, NotFound
 from endstop.testing.laws import at_rest, check_state, check_story
+from tests.exhaustive.crash import can_crash, crash
 from tests.exhaustive.digest import digest
 from tests.exhaustive.samples import CALL_EVENTS, sample
 
@@ -39,6 +40,7 @@ REMEMBERED = (
     e.BatchClosed,
     e.RunEnded,
     e.CallSpent,
+    e.RunInterrupted,
 )
 
 
@@ -47,6 +49,13 @@ class Wait:
     """Time passes and nothing is due: only pauses and meters can tell."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crash:
+    """The driver is lost and another one resumes; what reconcilers say of it."""
+
+    done: bool | None = None
 
 
 Said = i.Input | Wait
@@ -62,7 +71,8 @@ class World:
     """A beginning and the inputs that may come in any order.
 
     `allows` keeps a world finite where an input could be repeated for ever. `bound_s` is the
-    longest way of the stop ladder in this world (law 6 bounded-stop).
+    longest way of the stop ladder in this world (law 6 bounded-stop). `crashes` are the ways in
+    which the driver may be lost once, at any point (law 16 survives-restart).
     """
 
     name: str
@@ -71,6 +81,7 @@ class World:
     slots: dict[Isolation, int | None] = field(default_factory=dict)
     bound_s: float = 7.0
     allows: Callable[[State, Said], bool] = always
+    crashes: tuple[Crash, ...] = ()
 
 
 @dataclass(slots=True)
@@ -173,6 +184,14 @@ class _Explorer:
             except Exception as broken:
                 self._complain(path, [f"{type(broken).__name__}: {broken}"], node.events, broken)
             self._arrive(state, now, node.events + found, path)
+        for loss in self.world.crashes if can_crash(node.events) else ():
+            self.report.edges += 1
+            path = (node.path, loss)
+            try:
+                state, found = crash(self.world.slots, node.events, node.now, done=loss.done)
+            except Exception as broken:
+                self._complain(path, [f"{type(broken).__name__}: {broken}"], node.events, broken)
+            self._arrive(state, node.now, node.events + found, path)
 
     def _arrive(self, state: State, now: float, events: list[e.Event], path: Any) -> None:
         told = Counter(
@@ -252,18 +271,21 @@ class _Explorer:
     def _end_in_peace(self, node: _Node) -> None:
         """From here on everybody behaves: all ends without a timer (laws 7 and 12)."""
         state: State = pickle.loads(node.snapshot)
-        events = list(node.events)
+        events, now = list(node.events), node.now
         try:
             while (said := _kindly(state)) is not None:
-                found = step(state, said, node.now)
+                if isinstance(said, i.Tick):
+                    # A call that is tried again rests before, and that is no wait for anybody.
+                    now = state.timers.next_due() or now
+                found = step(state, said, now)
                 events += found
-                if not found:
+                if not found and not isinstance(said, i.Tick):
                     self._complain(node.path, [f"{said} was not heard"], events)
             stuck = [c.id for c in state.calls.values() if c.phase is not Phase.SETTLED]
             if stuck:
                 self._complain(node.path, [f"law 12 no-leaked-lock: {stuck} are stuck"], events)
             for run in list(state.runs.values()):
-                events += step(state, i.CloseRun(run=run.id), node.now)
+                events += step(state, i.CloseRun(run=run.id), now)
         except LawBroken:
             raise
         except Exception as broken:
@@ -283,7 +305,10 @@ class _Explorer:
         state, events = begin(self.world)
         now = 0.0
         for said in _flat(node.path):
-            found, now = say(state, said, now)
+            if isinstance(said, Crash):
+                state, found = crash(self.world.slots, events, now, done=said.done)
+            else:
+                found, now = say(state, said, now)
             events += found
         if events != node.events:
             self._complain(node.path, ["the same inputs gave other events"], events)
@@ -358,4 +383,5 @@ def _kindly(state: State) -> i.Input | None:
                     return i.BodyEnded(call=call.id, how=How.STOPPED)
             case Phase.QUEUED:
                 pass
-    return None
+    resting = any(call.stage is Stage.RESTING for call in state.calls.values())
+    return i.Tick() if resting and state.timers.next_due() is not None else None

@@ -6,6 +6,7 @@ from endstop.core import inputs as i
 from endstop.core.state import State
 from endstop.core.terms import (
     ApprovalTerms,
+    Backoff,
     EffectClass,
     How,
     Isolation,
@@ -15,7 +16,7 @@ from endstop.core.terms import (
     Refusal,
     Verdict,
 )
-from tests.exhaustive.explorer import Said, Wait, World
+from tests.exhaustive.explorer import Crash, Said, Wait, World
 from tests.stories import PLAIN, asked, begin, contract, eur, s, x
 
 
@@ -65,6 +66,7 @@ def two_batches(state: State, said: Said) -> bool:
     return not isinstance(said, i.SubmitBatch) or len(state.runs["r"].batches) < 2
 
 
+_RETRIES = contract(retries=1, backoff=Backoff(first_s=2.0))
 _DEADLINE = contract(PLAIN, deadline_s=4.0)
 _PROCESS = contract(isolation=Isolation.PROCESS)
 _THREAD = contract(PLAIN, isolation=Isolation.THREAD)
@@ -243,6 +245,69 @@ TWO_CALLS: tuple[World, ...] = (
         ),
         slots={Isolation.THREAD: 1},
         allows=opens_once,
+    ),
+    World(
+        name="tried again",
+        setup=begin(
+            asked(x("k"), terms=contract(_RETRIES, effect=EffectClass.IDEMPOTENT)),
+            asked(x("k"), terms=contract(_RETRIES, effect=EffectClass.READ_ONLY, deadline_s=4.0)),
+            limits=Limits(tool_calls=(("t", 2),)),
+            parallel=2,
+        ),
+        alphabet=(*body(0, 1, how=ALL_HOW), *cancels("r", C0), *TICK),
+        slots={Isolation.COROUTINE: 1},
+    ),
+    World(
+        name="tried again only where it left nothing",
+        setup=begin(
+            asked(x("k"), terms=contract(_RETRIES, commits=True), cost=eur("2")),
+            asked(terms=_RETRIES),
+            limits=Limits(money=(eur("3"),)),
+            stop_on_failure=True,
+        ),
+        alphabet=(
+            *body(0, 1, how=(How.RETURNED, How.RAISED, How.LOST)),
+            i.CommitEntered(call=C0),
+            i.CommitLeft(call=C0, done=False),
+            i.Spent(call=C0, money=eur("1")),
+            *cancels("r"),
+            *TICK,
+        ),
+        allows=spends_once,
+        bound_s=8.0,
+    ),
+    World(
+        name="crash",
+        setup=begin(
+            asked(x("k"), terms=contract(effect=EffectClass.IDEMPOTENT), cost=eur("2")),
+            asked(x("k"), terms=PLAIN, cost=eur("1")),
+            limits=Limits(money=(eur("3"),)),
+        ),
+        alphabet=(
+            *body(0, 1, how=(How.RETURNED, How.RAISED)),
+            i.Spent(call=C1, money=eur("1")),
+            *cancels("r", C0, modes=(Mode.DRAIN, Mode.INTERRUPT)),
+            *TICK,
+        ),
+        allows=spends_once,
+        crashes=(Crash(),),
+    ),
+    World(
+        name="crash and a tool that can be asked",
+        setup=begin(
+            asked(x("k"), terms=contract(reconciles=True)),
+            asked(x("k"), terms=contract(effect=EffectClass.READ_ONLY)),
+            stop_on_failure=True,
+            deadline_s=9.0,
+        ),
+        alphabet=(*body(0, 1, how=(How.RETURNED, How.RAISED)), *cancels("r/0", C0), *TICK),
+        crashes=(Crash(done=True), Crash(done=False), Crash(done=None)),
+    ),
+    World(
+        name="crash while a human thinks",
+        setup=begin(asked(x("k"), ready=False), asked(x("k")), deadline_s=12.0),
+        alphabet=(_QUESTION, *_answers(C0), *body(0, 1), *cancels("r", C1), *TICK),
+        crashes=(Crash(),),
     ),
     World(
         name="wait limits",

@@ -34,7 +34,7 @@ EVENTS: tuple[type[Any], ...] = typing.get_args(Event)
 
 # Any text that Python can hold, lone surrogates and control characters included.
 texts = st.text(st.characters(exclude_categories=()), max_size=8)
-floats = st.floats(allow_nan=False, allow_infinity=False)
+floats = st.floats(allow_nan=False, allow_infinity=False).map(lambda x: x + 0.0)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | floats | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),

@@ -82,6 +82,10 @@ class _Replay:
         assert self.run is not None
         self.run.closing = True
 
+    def _ended(self, event: e.RunEnded) -> None:
+        assert self.run is not None
+        self.run.ended = True
+
     def _batch_opened(self, event: e.BatchOpened) -> None:
         assert self.run is not None
         self.run.batches.append(BatchState(event, self.run, self.at))
@@ -267,6 +271,7 @@ _READ: dict[type, Callable[[_Replay, Any], None]] = {
     e.RunOpened: _Replay._opened,
     e.RunCancelled: _Replay._cancelled,
     e.RunClosing: _Replay._closing,
+    e.RunEnded: _Replay._ended,
     e.BatchOpened: _Replay._batch_opened,
     e.BatchCancelled: _Replay._batch_cancelled,
     e.BatchClosed: _Replay._batch_closed,
