@@ -345,3 +345,20 @@ def test_BH80_what_was_spent_is_recorded_once_on_every_path(
     rest = Decimal(100) - total
     assert state.budget.refuses("work", usd(str(rest))) is None
     assert state.budget.refuses("work", usd(str(rest + Decimal("0.01")))) is not None
+
+
+def test_BH60_after_hooks_have_seen_every_result_when_a_batch_returns(
+    street: Street, kind: str
+) -> None:
+    seen: list[str] = []
+
+    @tool(effect="read_only", resources=())
+    def look() -> None:
+        return None
+
+    house = street.open(kind, [look], after=[lambda result: seen.append(result.call_id)])
+    for number in range(100):
+        run = house.run(f"r{number}")
+        run.execute([call("look")])
+        assert seen[-1:] == [f"r{number}/0.0"], "the batch returned before its hook was called"
+        run.close()

@@ -358,8 +358,15 @@ class Runtime(BaseRuntime):
 
     async def _finish_after_hooks(self, batch_id: str) -> bool:
         """Wait for the after-hooks of a batch; returns whether the waiter was cancelled."""
-        tasks = self._after_tasks.pop(batch_id, None)
         cancelled = False
+        if self.hooks.after:
+            try:
+                # Bodies that ended on other threads have sent for their hooks before they kept the
+                # promise of the batch: what they sent is on the loop, but it may not have run yet.
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                cancelled = True
+        tasks = self._after_tasks.pop(batch_id, None)
         while tasks:
             try:
                 _, tasks = await asyncio.wait(tasks)
