@@ -181,7 +181,7 @@ def test_nothing_is_accepted_of_a_group_that_is_wrong(street: Street, kind: str)
             desk.delegate_all(requests)
     assert desk.house.watch.told(e.BatchOpened) == []
     with pytest.raises(CallerError, match="needs run="):
-        desk.house.on_its_thread(lambda: _ = delegate(agent, "ok"))
+        desk.house.on_its_thread(lambda: delegate(agent, "ok").done)
     desk.check_closed()
 
 
