@@ -32,9 +32,11 @@ from endstop.errors import (
     StaleWriter,
     Stopped,
 )
+from endstop.run.approvals import Approve, Edit, Pending, Reject, Respond
 from endstop.run.blocking import BlockingRun, BlockingRuntime
 from endstop.run.handles import Cancellation, Run
 from endstop.run.hooks import Block, HookCall, Rewrite
+from endstop.run.plans import Ask
 from endstop.run.results import BatchResult, CallResult, CallView, CancelReport
 from endstop.run.runtime import Runtime
 from endstop.tools.context import AsyncContext, Context, current
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Approve",
+    "Ask",
     "AsyncAgent",
     "AsyncContext",
     "BatchResult",
@@ -76,6 +80,7 @@ __all__ = [
     "DeferredAgent",
     "DelegationFailed",
     "DroppedHandles",
+    "Edit",
     "Effect",
     "EffectClass",
     "EndstopError",
@@ -92,8 +97,11 @@ __all__ = [
     "Money",
     "NotFound",
     "Outcome",
+    "Pending",
     "Reason",
+    "Reject",
     "Reply",
+    "Respond",
     "Rewrite",
     "Run",
     "Runtime",

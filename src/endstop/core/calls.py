@@ -74,6 +74,7 @@ def answered(state: State, said: i.Answered, now: float) -> list[e.Event]:
         verdict=said.verdict,
         message=said.message,
         by=said.by,
+        final=said.final,
     )
     match said.verdict:
         case Verdict.APPROVE:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from endstop.core.human import ApprovalAnswered as ApprovalAnswered
+from endstop.core.human import ApprovalAsked as ApprovalAsked
+from endstop.core.human import CallPaused as CallPaused
+from endstop.core.human import CallResumed as CallResumed
 from endstop.core.record import record
 from endstop.core.terms import (
     Claim,
@@ -21,7 +25,6 @@ from endstop.core.terms import (
     Outcome,
     Reason,
     StoppedBy,
-    Verdict,
 )
 
 
@@ -133,32 +136,6 @@ class HookStarted:
 
 
 @record
-class ApprovalAsked:
-    """A call waits for a human; nothing is held meanwhile (law 12 no-leaked-lock)."""
-
-    run: str
-    call: str
-    digest: str
-    prompt: str
-    expires_s: float | None
-    arguments: dict[str, Any]
-    claims: tuple[Claim, ...]
-    cost: Money | None
-
-
-@record
-class ApprovalAnswered:
-    """The one answer to an approval; consumed here (law 13 one-approval)."""
-
-    run: str
-    call: str
-    digest: str
-    verdict: Verdict
-    message: str = ""
-    by: str = ""
-
-
-@record
 class CallQueued:
     """A call is ready and waits for order, resources, a slot and budget.
 
@@ -215,23 +192,6 @@ class CallReconciled:
     call: str
     done: bool | None
     error: str | None = None
-
-
-@record
-class CallPaused:
-    """A running body waits for a human: its deadline stands still (law 8 machine-time)."""
-
-    run: str
-    call: str
-    why: str = ""
-
-
-@record
-class CallResumed:
-    """The human wait inside a body is over."""
-
-    run: str
-    call: str
 
 
 @record

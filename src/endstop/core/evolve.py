@@ -145,7 +145,9 @@ def _approval_asked(state: State, event: e.ApprovalAsked, now: float) -> None:
     call = _call(state, event)
     _rewrite(state, call, event, now)
     call.approval = event.digest
+    state.approvals[call.id] = event
     call.hook = None
+    call.phase_at = now
     pauses.human_began(state, call.batch, now)
     state.timers.set(call, None if event.expires_s is None else now + event.expires_s)
 
@@ -154,6 +156,7 @@ def _approval_answered(state: State, event: e.ApprovalAnswered, now: float) -> N
     call = _call(state, event)
     assert call.approval == event.digest, "an answer belongs to the question that was asked"
     call.approval = None
+    del state.approvals[call.id]
     state.timers.set(call, None)
     pauses.human_ended(state, call.batch, now)
 
@@ -225,19 +228,6 @@ def _call_retried(state: State, event: e.CallRetried, now: float) -> None:
 
 def _call_reconciled(state: State, event: e.CallReconciled, now: float) -> None:
     _call(state, event)
-
-
-def _call_paused(state: State, event: e.CallPaused, now: float) -> None:
-    call = _call(state, event)
-    call.humans += 1
-    pauses.pause(state, call, now)
-
-
-def _call_resumed(state: State, event: e.CallResumed, now: float) -> None:
-    call = _call(state, event)
-    assert call.humans > 0, "a wait ends that began"
-    call.humans -= 1
-    pauses.resume(state, call, now)
 
 
 def _call_progressed(state: State, event: e.CallProgressed, now: float) -> None:
@@ -320,6 +310,7 @@ def _call_settled(state: State, event: e.CallSettled, now: float) -> None:
         state.timers.set(call, None)
     if before is _PREPARING or before is _AWAITING:
         batch.unprepared -= 1
+        state.approvals.pop(call.id, None)
     if before is _AWAITING or (call.meter is not None and call.meter.paused):
         pauses.human_ended(state, batch, now)
     call.approval = None
@@ -384,8 +375,8 @@ APPLY: dict[type, Callable[[State, Any, float], None]] = {
     e.CallStarted: _call_started,
     e.CallRetried: _call_retried,
     e.CallReconciled: _call_reconciled,
-    e.CallPaused: _call_paused,
-    e.CallResumed: _call_resumed,
+    e.CallPaused: pauses.call_paused,
+    e.CallResumed: pauses.call_resumed,
     e.CallProgressed: _call_progressed,
     e.CommitBegan: _commit_began,
     e.CommitEnded: _commit_ended,

@@ -102,7 +102,8 @@ class Answered:
     """A human answered the approval of one call (law 13 one-approval).
 
     `digest` must be that of the pending question. With `edit`, the remaining fields carry the new,
-    validated arguments; with `reject` and `respond`, `message` is what the model will read.
+    validated arguments, and `final` their digest; with `reject` and `respond`, `message` is what
+    the model will read.
     """
 
     call: str
@@ -113,6 +114,7 @@ class Answered:
     arguments: dict[str, Any] | None = None
     claims: tuple[Claim, ...] = ()
     cost: Money | None = None
+    final: str = ""
 
 
 @record

@@ -7,6 +7,8 @@ waits for a detached run.
 
 from __future__ import annotations
 
+from endstop.core import events as e
+from endstop.core.rules import next_phase
 from endstop.core.state import BatchState, CallState, State
 from endstop.core.terms import Mode, Phase
 
@@ -41,6 +43,23 @@ def resume(state: State, call: CallState, now: float) -> None:
         human_ended(state, call.batch, now)
     if call.phase is Phase.RUNNING:
         arm_running(state, call)
+
+
+def call_paused(state: State, event: e.CallPaused, now: float) -> None:
+    """A body waits for a human."""
+    call = state.calls[event.call]
+    call.phase = next_phase(call.phase, event)
+    call.humans += 1
+    pause(state, call, now)
+
+
+def call_resumed(state: State, event: e.CallResumed, now: float) -> None:
+    """One such wait is over."""
+    call = state.calls[event.call]
+    call.phase = next_phase(call.phase, event)
+    assert call.humans > 0, "a wait ends that began"
+    call.humans -= 1
+    resume(state, call, now)
 
 
 def _waiting_parent(batch: BatchState) -> CallState | None:

@@ -53,7 +53,7 @@ class _Replay:
         self.at = 0.0
         self.calls: dict[str, CallState] = {}
         self.granted: set[str] = set()
-        self.asked: dict[str, tuple[float, float | None]] = {}
+        self.asked: dict[str, tuple[float, e.ApprovalAsked]] = {}
         self.meters: dict[str, Meter] = {}
         self.paused: set[str] = set()
 
@@ -123,7 +123,7 @@ class _Replay:
         call.phase = Phase.AWAITING_APPROVAL
         call.approval = event.digest
         call.phase_at = self.at
-        self.asked[call.id] = (self.at, event.expires_s)
+        self.asked[call.id] = (self.at, event)
         self._human_began(call)
 
     def _approval_answered(self, event: e.ApprovalAnswered) -> None:
@@ -260,10 +260,12 @@ class _Replay:
         if call.phase is not Phase.AWAITING_APPROVAL:
             call.phase_at = now
             return
-        at, expires_s = self.asked[call.id]
+        at, asked = self.asked[call.id]
+        self.state.approvals[call.id] = asked
         waited_s = max(0.0, wall_now - at)
         call.phase_at = now - waited_s
         pauses.human_began(self.state, call.batch, now)
+        expires_s = asked.expires_s
         self.state.timers.set(call, None if expires_s is None else call.phase_at + expires_s)
 
 

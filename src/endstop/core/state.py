@@ -13,7 +13,14 @@ from typing import Any
 
 from endstop.core.budget import Budget
 from endstop.core.deadlines import Meter, Timers
-from endstop.core.events import BatchOpened, CallAccepted, CallRetried, CallSettled, RunOpened
+from endstop.core.events import (
+    ApprovalAsked,
+    BatchOpened,
+    CallAccepted,
+    CallRetried,
+    CallSettled,
+    RunOpened,
+)
 from endstop.core.resources import ResourceTable
 from endstop.core.terms import (
     Commit,
@@ -262,9 +269,10 @@ class Slots:
 
 
 class State:
-    """Everything that one runtime knows."""
+    """Everything that one runtime knows. `approvals` are the open questions, by call."""
 
     __slots__ = (
+        "approvals",
         "calls",
         "check_batches",
         "check_runs",
@@ -279,6 +287,7 @@ class State:
         limits = slots or {}
         self.runs: dict[str, RunState] = {}
         self.calls: dict[str, CallState] = {}
+        self.approvals: dict[str, ApprovalAsked] = {}
         self.resources = ResourceTable()
         self.slots = {kind: Slots(limits.get(kind)) for kind in Isolation}
         self.lines = tuple(self.slots.values())

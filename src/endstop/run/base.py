@@ -6,16 +6,13 @@ Thin on purpose. A driver adds how to wait, how to be woken, and how to run a ho
 from __future__ import annotations
 
 import contextvars
-import copy
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from endstop.config import Config
 from endstop.core import inputs as i
-from endstop.core.events import Event
 from endstop.core.gate import waits_for
 from endstop.core.state import CallState
 from endstop.core.terms import (
@@ -26,9 +23,9 @@ from endstop.core.terms import (
     Phase,
     Reason,
     ToolCall,
-    Verdict,
 )
 from endstop.errors import CallerError, NotFound, RuntimeClosed, StaleWriter
+from endstop.run.approvals import Approvals, Pending
 from endstop.run.clock import Clock
 from endstop.run.engine import Engine
 from endstop.run.heartbeat import Heartbeat
@@ -56,19 +53,7 @@ class BatchTerms:
     on_failure: str = "continue"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """A call that waits for a human."""
-
-    call_id: str
-    tool: str
-    arguments: dict[str, Any]
-    digest: str
-    prompt: str
-    waited_s: float
-
-
-class BaseRuntime:
+class BaseRuntime(Approvals):
     """The part of a runtime that is the same whether the caller has an event loop or not."""
 
     def __init__(
@@ -281,73 +266,6 @@ class BaseRuntime:
                 )
             )
         return views
-
-    def pending(self) -> list[Pending]:
-        """The calls that wait for a human's answer."""
-        now = self.engine.clock()
-        return [
-            Pending(
-                call_id=call.id,
-                tool=call.tool,
-                arguments=copy.deepcopy(call.arguments or {}),
-                digest=call.approval,
-                prompt="",
-                waited_s=now - call.phase_at,
-            )
-            for call in list(self.engine.state.calls.values())
-            if call.phase is Phase.AWAITING_APPROVAL and call.approval is not None
-        ]
-
-    def approve(self, call_id: str, *, by: str = "") -> bool:
-        """Let a call that waits for approval go on; false if it does not wait any more."""
-        return self._answer(call_id, Verdict.APPROVE, "", by)
-
-    def reject(self, call_id: str, message: str = "", *, by: str = "") -> bool:
-        """Refuse a call that waits for approval, with words for the model; false if too late."""
-        return self._answer(call_id, Verdict.REJECT, message, by)
-
-    def respond(self, call_id: str, text: str, *, by: str = "") -> bool:
-        """Answer in place of the tool: `text` is the call's result; false if too late."""
-        return self._answer(call_id, Verdict.RESPOND, text, by)
-
-    def edit(self, call_id: str, arguments: dict[str, Any], *, by: str = "") -> bool:
-        """Let a call go on with other arguments, validated again; false if too late.
-
-        Raises InvalidArguments where they do not fit the tool; the question stays open.
-        """
-        plan = self.engine.plans.get(call_id)
-        if plan is None:
-            raise NotFound(f"no call {call_id!r} is here")
-        edited = plan.copy()
-        problem = self.planner.rebind(edited, arguments)
-        if problem is not None:
-            raise CallerError(problem.message)
-        return self._answer(call_id, Verdict.EDIT, "", by, edited)
-
-    def _answer(
-        self, call_id: str, verdict: Verdict, message: str, by: str, plan: Plan | None = None
-    ) -> bool:
-        call = self.engine.state.calls.get(call_id)
-        if call is None:
-            raise NotFound(f"no call {call_id!r} is here")
-        if call.approval is None:
-            return False
-        said = i.Answered(
-            call=call_id,
-            digest=call.approval,
-            verdict=verdict,
-            message=message,
-            by=by,
-            arguments=plan.arguments if plan else None,
-            claims=plan.claims if plan else (),
-            cost=plan.cost if plan else None,
-        )
-
-        def landed(_: list[Event]) -> None:
-            if plan is not None:
-                self.engine.plans[call_id] = plan
-
-        return self.engine.tell(said, landed)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Show every recorded event to `observer`; returns the function that ends it."""

@@ -20,6 +20,7 @@ from endstop.config import Config
 from endstop.core import inputs as i
 from endstop.core.state import CallState
 from endstop.core.terms import Isolation, Limits, Mode, Phase, Reason, ToolCall
+from endstop.run.approvals import Handler
 from endstop.run.base import BaseRuntime, BatchTerms
 from endstop.run.clock import Clock, monotonic
 from endstop.run.errands import Errands
@@ -63,6 +64,7 @@ class BlockingRuntime(BaseRuntime):
         after: Sequence[After] = (),
         observers: Sequence[Observer] = (),
         carry: Sequence[str] = (),
+        approve: Handler | None = None,
         clock: Clock = monotonic,
         bell: Bell | None = None,
     ) -> None:
@@ -83,6 +85,7 @@ class BlockingRuntime(BaseRuntime):
         worker = LoopThreadWorker(self.engine.tell, self._loop_thread)
         # The body that talks to a peer is a coroutine, too; it has slots of its own.
         self.engine.workers[Isolation.COROUTINE] = self.engine.workers[Isolation.REMOTE] = worker
+        self._ask_with(approve, self._loop_thread.loop)
         self._errands = Errands(self)
         self.engine.recover()
 
@@ -191,6 +194,8 @@ class BlockingRuntime(BaseRuntime):
         for over in self._stop_all():
             self._until(over, None)
         self._hook_threads.close()
+        if self._asker is not None:
+            self._asker.close()
         for worker in set(self.engine.workers.values()):
             worker.close()
         self._errands.close()
@@ -207,6 +212,8 @@ class BlockingRuntime(BaseRuntime):
 
     def stop_hook(self, plan: Plan) -> None:
         """See `driver.Driver`. A thread cannot be stopped; what the hook answers comes too late."""
+        if plan.hook_task is not None:
+            plan.hook_task.cancel()
 
     # -- hooks
 

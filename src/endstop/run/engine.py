@@ -81,6 +81,7 @@ class Engine:
         # Runs a function outside of the step that is under way; the simulator has its own way.
         self.aside: Callable[[Callable[[], object]], object] = on_a_thread
         self.audience = Audience(heartbeat_s)
+        self.on_question: Callable[[e.Event], None] = lambda event: None
 
     # -- telling
 
@@ -310,12 +311,6 @@ class Engine:
         self._unparking.discard(call)
         self._keep(f"{call}#unparked")
 
-    def _close_batch(self, event: e.BatchClosed) -> None:
-        self._keep(event.batch)
-
-    def _end_run(self, event: e.RunEnded) -> None:
-        self._keep(event.run)
-
     def _release(self, event: e.LateEnd) -> None:
         """An abandoned worker is gone: if its run is over and closed, nothing needs it any more."""
         if event.run in self._leaving:
@@ -395,6 +390,8 @@ _ACT: dict[type, Callable[[Engine, Any], None]] = {
     e.CallSettled: Engine._settle,
     e.LateEnd: Engine._release,
     e.CallUnparked: Engine._unpark,
-    e.BatchClosed: Engine._close_batch,
-    e.RunEnded: Engine._end_run,
+    e.BatchClosed: lambda engine, event: engine._keep(event.batch),
+    e.RunEnded: lambda engine, event: engine._keep(event.run),
+    e.ApprovalAsked: lambda engine, event: engine.on_question(event),
+    e.ApprovalAnswered: lambda engine, event: engine.on_question(event),
 }

@@ -1,9 +1,11 @@
 """Hooks: code of the user around a call. Before-hooks decide, after-hooks see, observers watch.
 
-A before-hook may let a call pass (return None), block it (return `Block`) or rewrite its arguments
-(return `Rewrite`). It is bounded by the core's timer and fails closed: what it raises, and what
-outlasts its time, is a refusal, and a late answer finds the call settled (law 1 one-door). A hook
-gets a copy of the arguments, so changing them in place changes nothing.
+A before-hook may let a call pass (return None), block it (return `Block`), rewrite its arguments
+(return `Rewrite`) or have a human approve it (return `Ask`), which happens when all hooks agreed,
+so that nothing changes between the answer and the start (law 13 one-approval). It is bounded by the
+core's timer and fails closed: what it raises, and what outlasts its time, is a refusal, and a late
+answer finds the call settled (law 1 one-door). A hook gets a copy of the arguments, so changing
+them in place changes nothing.
 
 Preparing is written once, as a generator that yields the hooks to run and takes their answers; the
 async and the blocking driver run it each in their own way.
@@ -17,12 +19,13 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from endstop.config import SECONDS_MAX
 from endstop.core.events import Event
 from endstop.core.inputs import Prepared, Refused
 from endstop.core.terms import Reason, Refusal
 from endstop.core.text import describe_error, safe_text
 from endstop.errors import CallerError, ContractError
-from endstop.run.plans import Plan, Planner
+from endstop.run.plans import Ask, Plan, Planner
 from endstop.run.results import CallResult
 
 log = logging.getLogger("endstop.run")
@@ -53,7 +56,7 @@ class Rewrite:
 
 
 Before = Callable[[HookCall], Any]
-"""Returns None, `Block` or `Rewrite`, or an awaitable of one of them."""
+"""Returns None, `Block`, `Rewrite` or `Ask`, or an awaitable of one of them."""
 
 After = Callable[[CallResult], Any]
 """Sees the recorded result of a call whose body began; what it does changes nothing."""
@@ -75,8 +78,8 @@ def hook_name(hook: Callable[..., Any]) -> str:
     return str(getattr(hook, "__qualname__", None) or type(hook).__qualname__)
 
 
-Ask = tuple[Before, HookCall]
-Preparing = Generator[Ask, Any, Prepared | Refused]
+Step = tuple[Before, HookCall]
+Preparing = Generator[Step, Any, Prepared | Refused]
 
 
 def preparing(
@@ -87,6 +90,7 @@ def preparing(
     Whoever drives it sends each hook's answer, or throws what the hook raised.
     """
     arguments = plan.arguments
+    asks: list[Ask] = []
     for hook in hooks:
         seen = HookCall(
             call_id=call_id,
@@ -110,16 +114,25 @@ def preparing(
                     words = f"after hook {hook_name(hook)}: {problem.message}"
                     return refusal(call_id, problem.reason, words)
                 arguments = plan.arguments
+            case Ask(expires_s=limit_s) if limit_s is not None and not _is_limit(limit_s):
+                words = f"hook {hook_name(hook)}: expires_s is a number of seconds above 0 or None"
+                return refusal(call_id, Reason.HOOK_FAILED, words)
+            case Ask():
+                asks.append(answer)
             case _:
                 words = (
                     f"hook {hook_name(hook)} answered {type(answer).__name__}; "
-                    "it must return None, Block or Rewrite"
+                    "it must return None, Block, Rewrite or Ask"
                 )
                 return refusal(call_id, Reason.HOOK_FAILED, words)
     try:
-        return planner.prepared(plan, call_id)
+        return planner.prepared(plan, call_id, asks)
     except ContractError as problem:
         return refusal(call_id, Reason.HOOK_FAILED, str(problem))
+
+
+def _is_limit(limit_s: Any) -> bool:
+    return isinstance(limit_s, int | float) and 0 < limit_s <= SECONDS_MAX
 
 
 def refusal(call_id: str, reason: Reason, words: str) -> Refused:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextvars
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from endstop.config import Config
@@ -30,6 +31,7 @@ from endstop.tools.contract import resolve
 from endstop.tools.tool import Tool
 from endstop.work.protocol import Job
 
+_PROMPT_CHARS = 4000
 _NO_CONTRACT = Contract()
 _NO_ARGUMENTS: dict[str, Any] = {}
 _asked = maker(Asked)
@@ -66,7 +68,20 @@ class Plan(Job):
         twin = Plan(self.tool_name, self.tool, self.contract)
         twin.accepted(self.run, self.call)
         twin.context = self.context
+        twin.hook_task = self.hook_task
         return twin
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A before-hook's wish that a human approves the call, with its final arguments.
+
+    `prompt` is what the human reads beside them. The shortest `expires_s`, in seconds, of all who
+    ask and of the configuration is in force.
+    """
+
+    prompt: str = ""
+    expires_s: float | None = None
 
 
 class Planner:
@@ -145,15 +160,20 @@ class Planner:
             return Refusal(reason=Reason.HOOK_FAILED, message=str(problem))
         return self.fill(plan, plan.tool, clean)
 
-    def prepared(self, plan: Plan, call_id: str) -> Prepared:
-        """What to tell the core once all hooks agreed: final arguments, and the approval needed."""
+    def prepared(self, plan: Plan, call_id: str, asks: Sequence[Ask] = ()) -> Prepared:
+        """What to tell the core once all hooks agreed: final arguments, and the approval needed.
+
+        It is needed where the tool says so, and where a hook asked for it.
+        """
         tool = plan.tool
         assert tool is not None, "a call that is being prepared has a tool"
         approval = None
-        if tool.needs_approval(plan.kwargs, plan.cost):
+        if tool.needs_approval(plan.kwargs, plan.cost) or asks:
+            limits = [self.config.timeouts.approvals, *(ask.expires_s for ask in asks)]
             approval = ApprovalTerms(
                 digest=digest(tool.name, plan.arguments, plan.claims),
-                expires_s=self.config.timeouts.approvals,
+                prompt="\n".join(safe_text(ask.prompt, _PROMPT_CHARS) for ask in asks),
+                expires_s=min((limit for limit in limits if limit is not None), default=None),
             )
         return Prepared(
             call=call_id,

@@ -45,6 +45,7 @@ async def resume_on(runtime: Runtime, run_id: str) -> Run:
         raise
     for call_id, plan in taken.go_on(told):
         runtime._begin_preparing(call_id, run_id, plan)
+    runtime._ask_again(run_id)
     runtime._errands.begin()
     return run
 
@@ -96,6 +97,7 @@ def resume_blocking(runtime: BlockingRuntime, run_id: str) -> BlockingRun:
         raise
     for call_id, plan in taken.go_on(told):
         runtime._begin_preparing(call_id, run_id, plan)
+    runtime._ask_again(run_id)
     runtime._errands.begin()
     return run
 

@@ -19,6 +19,7 @@ from endstop.core import inputs as i
 from endstop.core.state import CallState
 from endstop.core.terms import Isolation, Limits, Mode, Reason, ToolCall
 from endstop.errors import CallerError
+from endstop.run.approvals import Handler
 from endstop.run.base import BaseRuntime, BatchTerms
 from endstop.run.clock import clock_of
 from endstop.run.errands import Errands
@@ -55,6 +56,7 @@ class Runtime(BaseRuntime):
         after: Sequence[After] = (),
         observers: Sequence[Observer] = (),
         carry: Sequence[str] = (),
+        approve: Handler | None = None,
     ) -> None:
         super().__init__(
             tools,
@@ -72,6 +74,7 @@ class Runtime(BaseRuntime):
         self._hook_threads = DaemonThreads(HOOK_THREADS, "endstop-hook")
         self._after_tasks: dict[str, set[asyncio.Task[None]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ask_with(approve, self._own_loop)
         self._errands = Errands(self)
 
     async def __aenter__(self) -> Self:
@@ -103,6 +106,10 @@ class Runtime(BaseRuntime):
         self.engine.workers[Isolation.COROUTINE] = self.engine.workers[Isolation.REMOTE] = worker
         self.engine.recover()
         return loop
+
+    def _own_loop(self) -> asyncio.AbstractEventLoop:
+        assert self._loop is not None, "nobody is asked before the first run"
+        return self._loop
 
     # -- runs
 
@@ -231,6 +238,8 @@ class Runtime(BaseRuntime):
         for task in tuple(self._tasks):
             task.cancel()
         self._hook_threads.close()
+        if self._asker is not None:
+            self._asker.close()
         for worker in set(self.engine.workers.values()):
             worker.close()
         self._errands.close()

@@ -29,6 +29,7 @@ def check_state(state: State) -> list[str]:
         *_exclusion(state),
         *_entries(state),
         *_timers(state),
+        *_questions(state),
     ]
     for call in state.calls.values():
         wrong += _one_call(state, call)
@@ -193,6 +194,13 @@ def _children_stop(call: CallState) -> Iterator[str]:
     for run in call.children or ():
         if not run.ended and run.cancelled is None:
             yield f"law 17 children-settle: {call.id} is {call.phase}, its child {run.id} goes on"
+
+
+def _questions(state: State) -> Iterator[str]:
+    asked = {call: question.digest for call, question in state.approvals.items()}
+    waiting = {call.id: call.approval for call in state.calls.values() if call.approval is not None}
+    if asked != waiting:
+        yield f"law 13 one-approval: the open questions are {asked}, the calls wait for {waiting}"
 
 
 def _phase_and_stage(call: CallState) -> Iterator[str]:

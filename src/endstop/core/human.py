@@ -1,0 +1,58 @@
+"""The events of humans who are asked: about a call before it starts, and by a body that runs.
+
+Part of `events.py`, and pure as it is: these are its words for approvals and for waits in a body.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from endstop.core.record import record
+from endstop.core.terms import Claim, Money, Verdict
+
+
+@record
+class ApprovalAsked:
+    """A call waits for a human; nothing is held meanwhile (law 12 no-leaked-lock)."""
+
+    run: str
+    call: str
+    digest: str
+    prompt: str
+    expires_s: float | None
+    arguments: dict[str, Any]
+    claims: tuple[Claim, ...]
+    cost: Money | None
+
+
+@record
+class ApprovalAnswered:
+    """The one answer to an approval; consumed here (law 13 one-approval).
+
+    After an edit, `final` is the digest of what will run.
+    """
+
+    run: str
+    call: str
+    digest: str
+    verdict: Verdict
+    message: str = ""
+    by: str = ""
+    final: str = ""
+
+
+@record
+class CallPaused:
+    """A running body waits for a human: its deadline stands still (law 8 machine-time)."""
+
+    run: str
+    call: str
+    why: str = ""
+
+
+@record
+class CallResumed:
+    """The human wait inside a body is over."""
+
+    run: str
+    call: str
