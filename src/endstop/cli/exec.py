@@ -230,13 +230,16 @@ class Session:
             if self.terms.approve_all:
                 self.runtime.approve(event.call, by="--yes")
             elif desk is None:
-                view.say(
-                    f"call #{row.number} {row.tool!r} needs approval, and there is no terminal to "
-                    "ask on; run it in one, or approve every call with --yes"
-                )
+                view.say(f"call #{row.number} {row.tool!r} needs approval: {self._how(event.call)}")
         view.changed(row, now)
         if desk is not None and not self.terms.approve_all:
             desk.changed(row)
+
+    def _how(self, call: str) -> str:
+        """How a call can be approved where there is no terminal to ask on."""
+        if not hasattr(self.runtime.engine.journal, "inbox"):
+            return "there is no terminal to ask on; run it in one, or approve every call with --yes"
+        return f"endstop approve {call}, reject or respond in another terminal, or --yes for all"
 
     def _show_rest(self, view: View) -> None:
         """The last events may still be coming: observers are told on the thread that recorded."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import endstop
+from endstop.cli import control
 from endstop.config import SECONDS_MAX
 from endstop.errors import EndstopError, JournalError
 
@@ -167,6 +168,9 @@ def journal(
         show_runs(file, last=last, as_json=as_json)
     else:
         show_run(file, run, as_json=as_json)
+
+
+control.register(app)
 
 
 @app.command()

@@ -41,6 +41,14 @@ class Request:
     at_s: float
 
 
+def read_request(row: tuple[int, str, str, str, str, str, float]) -> Request:
+    """A request from its row."""
+    id_, run, target, kind, body, by, at_s = row
+    return Request(
+        id=id_, run=run, target=target, kind=kind, body=json.loads(body), by=by, at_s=at_s
+    )
+
+
 class Inbox:
     """One owner's end of the requests in a journal; its methods may be called from any thread."""
 
@@ -117,12 +125,7 @@ class Inbox:
         with self._writing("its requests cannot be taken") as connection:
             rows = connection.execute(SQL["open_requests"], (self._owner, self._owner)).fetchall()
             connection.executemany(SQL["take_request"], [(self._owner, row[0]) for row in rows])
-        return [
-            Request(
-                id=id_, run=run, target=target, kind=kind, body=json.loads(body), by=by, at_s=at
-            )
-            for id_, run, target, kind, body, by, at in rows
-        ]
+        return [read_request(row) for row in rows]
 
     def put_back(self, request: int) -> None:
         """Hand a request out again later, to whoever drives its run then."""

@@ -190,6 +190,10 @@ SELECT run FROM runs ORDER BY id
 -- For people who look: everything that is known of a run without reading its events.
 SELECT run, opened_at, ended_at, outcome, owner FROM runs ORDER BY id
 
+-- name: list_children
+-- A call's id begins with its run's and a slash, which no run's id contains.
+SELECT run FROM runs WHERE substr(parent_call, 1, length(?)) = ? ORDER BY id
+
 -- name: list_open
 -- Whether an owner lives is for this machine to say, not for SQL.
 SELECT run, owner FROM runs WHERE ended_at IS NULL ORDER BY id
@@ -251,3 +255,12 @@ SELECT answer FROM requests WHERE id = ?
 -- name: get_asker
 -- Whose bell to ring when the answer is there.
 SELECT asker FROM requests WHERE id = ?
+
+-- name: has_requests
+-- A file of the first schema that is only read has no inbox, and is not given one.
+SELECT 1 FROM sqlite_master WHERE name = 'requests'
+
+-- name: list_requests
+-- For people who look: what was asked of a run and is not answered, driven or not.
+SELECT id, run, target, kind, body, by, at_s FROM requests
+WHERE run = ? AND answer IS NULL ORDER BY id

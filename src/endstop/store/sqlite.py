@@ -20,7 +20,7 @@ from endstop.core.events import Event
 from endstop.errors import JournalError
 from endstop.store.bell import ring
 from endstop.store.codec import decode
-from endstop.store.inbox import Inbox
+from endstop.store.inbox import Inbox, Request, read_request
 from endstop.store.opening import connect, open_for_reading, open_for_writing
 from endstop.store.owner import is_alive, this_owner
 from endstop.store.protocol import Durability, Recorded, Ticket
@@ -117,6 +117,11 @@ class SqliteJournal:
         self._drain()
         return [RunRow(*row) for row in self._query("describe_runs", ())]
 
+    def children(self, run: str) -> list[str]:
+        """The runs that work for a call of this run, oldest first."""
+        self._drain()
+        return [child for (child,) in self._query("list_children", (f"{run}/",) * 2)]
+
     def orphans(self) -> list[str]:
         """Runs without an ending whose driver is not alive any more (law 16 survives-restart)."""
         self._drain()
@@ -161,10 +166,11 @@ class SqliteJournal:
     def take_over(self, run: str, decide: Decide, *, force: bool = False) -> list[Event] | None:
         """Take a run from its driver and record what follows from that, in one step.
 
-        `decide` is given what is recorded and says what to append, at least one event; it must not
-        use the journal. With that event the old driver is fenced off: whatever it appends later is
-        refused. Without `force` only from a driver that is gone. Returns what was appended; None
-        where the driver lives or the run is over. Raises NotFound for an unknown run.
+        `decide` is given what is recorded and says what to append; it must not use the journal. By
+        that the old driver is fenced off: whatever it appends later is refused. Where there is
+        nothing to append, nothing is taken. Without `force` only from a driver that is gone.
+        Returns what was appended; None where the driver lives or the run is over. Raises NotFound
+        for an unknown run.
         """
         writer = self._writing()
         self._drain()
@@ -179,6 +185,15 @@ class SqliteJournal:
         self._writing()
         self._check_open()
         return self._inbox
+
+    def requests(self, run: str) -> list[Request]:
+        """The requests to the driver of a run that nobody has answered yet, oldest first."""
+        self._check_open()
+        if not self._query("has_requests", ()):
+            # Written by an older version, and opened for reading only.
+            return []
+        rows = self._query("list_requests", (run,))
+        return [read_request(row) for row in rows]
 
     def release(self, run: str) -> None:
         """Let go of one run that this journal drives: whoever comes may adopt it.

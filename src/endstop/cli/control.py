@@ -1,0 +1,147 @@
+"""The commands that reach into the runs of other programs, through the journal that they share.
+
+Options in, one call out; what a command needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Journal = Annotated[
+    str | None,
+    typer.Option(
+        "--journal",
+        "-j",
+        metavar="FILE.db",
+        help="The journal; where not given, the one in the configuration.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Call = Annotated[
+    str, typer.Argument(metavar="CALL", help="RUN/BATCH.INDEX; the run may be cut short.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (runs, stop, approvals, approve, reject, respond, budget):
+        app.command()(command)
+
+
+def runs(
+    journal: Journal = None,
+    last: Annotated[
+        int, typer.Option(min=0, metavar="N", help="List the newest N runs; 0 lists all.")
+    ] = 20,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", "-u", help="Only runs that are not over.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List runs: who drives them, and what they wait for."""
+    from endstop.cli.runs import list_runs
+    from endstop.cli.where import journal_file
+
+    list_runs(journal_file(journal), last=last, unfinished=unfinished, as_json=as_json)
+
+
+def stop(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN[/CALL]", help="A run, a batch or a call; the run may be cut short."
+        ),
+    ],
+    kill: Annotated[bool, typer.Option("--kill", help="Kill at once, without grace.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="What runs may finish; nothing new starts.")
+    ] = False,
+    journal: Journal = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a run, or one call of it, whichever program drives it, and say what came of it.
+
+    The driver is asked; where it is gone or does not answer, the run is taken from it and ended
+    here. Exit codes: 0 it is over · 1 it is over and some call is lost · 2 there is no such target
+    · 3 the journal failed.
+    """
+    from endstop.cli.stop import stop as stop_it
+    from endstop.cli.where import journal_file
+    from endstop.core.terms import Mode
+
+    if kill and drain:
+        raise typer.BadParameter("--kill and --drain contradict each other; give one of them")
+    mode = Mode.KILL if kill else Mode.DRAIN if drain else Mode.INTERRUPT
+    raise typer.Exit(stop_it(journal_file(journal), target, mode, as_json=as_json))
+
+
+def approvals(journal: Journal = None, as_json: AsJson = False) -> None:
+    """List the calls that wait for a human's approval."""
+    from endstop.cli.approvals import show_approvals
+    from endstop.cli.where import journal_file
+
+    show_approvals(journal_file(journal), as_json=as_json)
+
+
+def approve(
+    call: Call,
+    edit: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Other arguments for it, checked by its tool."),
+    ] = None,
+    journal: Journal = None,
+) -> None:
+    """Let a call that waits for approval go on, as it is shown by `approvals`.
+
+    Exit codes: 0 done · 1 too late, nothing was changed · 2 refused.
+    """
+    from endstop.cli.approvals import answer
+    from endstop.cli.where import journal_file
+    from endstop.core.terms import Verdict
+
+    verdict = Verdict.APPROVE if edit is None else Verdict.EDIT
+    raise typer.Exit(answer(journal_file(journal), call, verdict, arguments=edit))
+
+
+def reject(
+    call: Call,
+    message: Annotated[
+        str, typer.Option("--message", "-m", metavar="WORDS", help="Why, for the model.")
+    ] = "",
+    journal: Journal = None,
+) -> None:
+    """Refuse a call that waits for approval; exit codes as for `approve`."""
+    from endstop.cli.approvals import answer
+    from endstop.cli.where import journal_file
+    from endstop.core.terms import Verdict
+
+    raise typer.Exit(answer(journal_file(journal), call, Verdict.REJECT, text=message))
+
+
+def respond(
+    call: Call,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The result that the model reads.")],
+    journal: Journal = None,
+) -> None:
+    """Answer a call in place of its tool, which does not run; exit codes as for `approve`."""
+    from endstop.cli.approvals import answer
+    from endstop.cli.where import journal_file
+    from endstop.core.terms import Verdict
+
+    raise typer.Exit(answer(journal_file(journal), call, Verdict.RESPOND, text=text))
+
+
+def budget(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Its id, the beginning of it, or `last`.")
+    ],
+    journal: Journal = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a run may spend, what it holds reserved, has spent, and saved by not starting."""
+    from endstop.cli.budget import show_budget
+    from endstop.cli.where import journal_file
+
+    show_budget(journal_file(journal), run, as_json=as_json)
