@@ -58,7 +58,9 @@ class MemoryJournal:
         Raises `StaleWriter`, and keeps nothing, where the run stands elsewhere or an ending in
         `events` is the second one of its call or run (law 3 one-ending).
         """
-        with self._lock:
+        # Not by `with`, which costs twice as much: this is on the path of every event.
+        self._lock.acquire()
+        try:
             log = self._logs.get(run) or _Log()
             kept = log.events
             if len(kept) != expected_seq:
@@ -83,6 +85,8 @@ class MemoryJournal:
                     del self._ended[oldest]
                     del self._logs[oldest]
             return None
+        finally:
+            self._lock.release()
 
     def read(self, run: str, after_seq: int = 0) -> Iterator[Recorded]:
         """The events of a run as it stands now, from the one after `after_seq`."""

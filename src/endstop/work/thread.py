@@ -15,6 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from endstop.core.inputs import Claimed, StartFailed
@@ -130,7 +131,7 @@ class ThreadWorker:
         # a call is withdrawn. Its thread is free only a moment later, so the call may have to wait
         # for it here; for a wedged body it never does, because that keeps its slot.
         try:
-            self._threads.queue(lambda: job.context.run(self._run, body))
+            self._threads.queue(partial(job.context.run, self._run, body))
         except RuntimeError as error:
             del self._bodies[job.call]
             self._tell(StartFailed(call=job.call, message=f"no thread can be started: {error}"))
@@ -139,6 +140,7 @@ class ThreadWorker:
         body = self._bodies.get(call)
         if body is not None:
             body.stop()
+            interrupt(body.job.tool, body)
 
     def lend(self, threads: int) -> None:
         """Allow more threads while bodies wait for the ends of others, and take them back after."""
@@ -160,41 +162,39 @@ class ThreadWorker:
         self._threads.close()
 
     def _run(self, body: _Body) -> None:
-        job = body.job
+        call, tell = body.call_id, self._tell
         body.thread = threading.get_ident()
         try:
-            if not self._tell(_claimed(call=job.call)):
+            if not tell(_claimed(call=call)):
                 return
             try:
-                end = returned(job.call, body.enter())
+                end = returned(call, body.run())
             except BaseException as error:
-                end = raised(job.call, error)
-            self._tell(end)
+                end = raised(call, error)
+            tell(end)
         finally:
             # Telling its end may have begun the next attempt.
-            if self._bodies.get(job.call) is body:
-                del self._bodies[job.call]
+            if self._bodies.get(call) is body:
+                del self._bodies[call]
 
 
-class _Body:
-    """One running function: its context and its thread."""
+class _Body(Context):
+    """One running function: its context, which is all that it sees, and its thread.
 
-    __slots__ = ("ctx", "job", "thread")
+    One object for both: they are made for every call.
+    """
+
+    __slots__ = ("job", "thread")
 
     def __init__(self, job: Job, tell: Tell) -> None:
+        Context.__init__(self, call_id=job.call, effect_key=job.effect_key, tell=tell)
         self.job = job
-        self.ctx = Context(call_id=job.call, effect_key=job.effect_key, tell=tell)
         self.thread: int | None = None
 
-    def enter(self) -> Any:
+    def run(self) -> Any:
         """Run the function; on its own thread, in the caller's context variables."""
         tool, kwargs = self.job.tool, self.job.kwargs
-        enter(self.ctx)
+        enter(self)
         if tool.context_param is not None:
-            kwargs = {**kwargs, tool.context_param: self.ctx}
+            kwargs = {**kwargs, tool.context_param: self}
         return tool.fn(**kwargs)
-
-    def stop(self) -> None:
-        """Raise the flag and call the tool's own interrupt; from any thread."""
-        self.ctx.stop()
-        interrupt(self.job.tool, self.ctx)
