@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import footprint, journal, noop, reading, stopping, table
+from benchmarks import delegation, footprint, journal, noop, reading, stopping, table
 from benchmarks.rows import Row
 
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "noop-sqlite": journal.noop_sqlite,
     "linear": noop.linear,
     "read-reply": reading.read_reply_rows,
+    "delegate": delegation.delegated,
     "waiters": stopping.waiters,
     "cancel-coroutine": stopping.cancel_coroutine,
     "cancel-thread": stopping.cancel_thread,
