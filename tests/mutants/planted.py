@@ -352,8 +352,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a cancelled call stays in the order",
         "7 every-wait-listens",
         "core/gate.py",
-        "        freed = [] if call.stage > _ORDER else _out_of_order(state, call)\n",
-        "        freed = []\n",
+        "        freed = () if call.stage > _ORDER else _out_of_order(state, call)\n",
+        "        freed = ()\n",
         world(TWO, "hook before a conflicting call"),
     ),
     # law 8 machine-time
@@ -417,8 +417,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "an approval does not pause",
         "8 machine-time",
         "core/evolve.py",
-        "    call.hook = None\n    pauses.human_began(state, call.batch, now)\n",
-        "    call.hook = None\n",
+        "    call.phase_at = now\n    pauses.human_began(state, call.batch, now)\n",
+        "    call.phase_at = now\n",
         STOP,
     ),
     planted(
@@ -450,8 +450,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "release at the deadline",
         "9 on-the-books",
         "core/evolve.py",
-        "    if not event.alive:\n        _close_books(call, event)\n",
-        "    if True:\n        _close_books(call, event)\n",
+        "    if not event.alive:\n        close_books(call, event)\n",
+        "    if True:\n        close_books(call, event)\n",
         GATE,
     ),
     planted(
@@ -682,7 +682,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a reservation is not given back",
         "20 paid-once",
-        "core/evolve.py",
+        "core/books.py",
         "        budget.release(call.reserved)\n",
         "        pass\n",
         GATE,
@@ -690,7 +690,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a reservation is given back twice",
         "20 paid-once",
-        "core/evolve.py",
+        "core/books.py",
         "        budget.release(call.reserved)\n",
         "        budget.release(call.reserved)\n        budget.release(call.reserved)\n",
         world(TWO, "money"),
@@ -730,7 +730,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "a call that never began counts",
         "20 paid-once",
-        "core/evolve.py",
+        "core/books.py",
         "        budget.uncount(call.tool)\n",
         "        pass\n",
         world(TWO, "independent"),
