@@ -6,7 +6,9 @@ Effectful calls are recorded as granted before their body begins, endings before
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any
 
 from endstop.core import events as e
 from endstop.core.state import State
@@ -23,6 +25,11 @@ _GRANT = {
 TRANSIENT = frozenset(e.TRANSIENT)
 """The kinds of events that no journal keeps."""
 
+_ENDED: dict[type, Callable[[Any], str]] = {
+    e.CallSettled: attrgetter("call"),
+    e.BatchClosed: attrgetter("batch"),
+    e.RunEnded: attrgetter("run"),
+}
 _WAITS = frozenset({e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded})
 
 
@@ -55,15 +62,4 @@ def must_wait(event: e.Event, plans: Mapping[str, Plan]) -> bool:
 
 def ended_by(events: Iterable[e.Event]) -> list[str]:
     """The calls, batches and runs that end with these events."""
-    found = []
-    for event in events:
-        match event:
-            case e.CallSettled():
-                found.append(event.call)
-            case e.BatchClosed():
-                found.append(event.batch)
-            case e.RunEnded():
-                found.append(event.run)
-            case _:
-                pass
-    return found
+    return [name(event) for event in events if (name := _ENDED.get(type(event))) is not None]
