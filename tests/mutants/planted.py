@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tests.mutants.delegation import DELEGATION
 from tests.mutants.edges import EDGES
+from tests.mutants.humans import HUMANS
 from tests.mutants.runner import Mutant
 
 UNIT = "tests/unit/core/"
@@ -735,5 +737,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        pass\n",
         world(TWO, "independent"),
     ),
+    *DELEGATION,
+    *HUMANS,
     *EDGES,
 )
