@@ -18,25 +18,6 @@ _UNKNOWN = "-"
 _ENDED_STATES = frozenset("ZXx")
 _numbers = itertools.count(1)
 
-_forks = 0
-
-
-def _forked() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
-def forks() -> int:
-    """How many forks this process is away from the one that was started.
-
-    Whoever remembers it learns that it is in a child now; to ask the system who one is costs more
-    than an append may.
-    """
-    return _forks
-
 
 class Owner(NamedTuple):
     """One driver: `number` tells the journals of one process apart."""

@@ -22,7 +22,7 @@ from endstop.store.bell import ring
 from endstop.store.codec import decode
 from endstop.store.inbox import Inbox, Request, read_request
 from endstop.store.opening import connect, open_for_reading, open_for_writing
-from endstop.store.owner import forks, is_alive, this_owner
+from endstop.store.owner import is_alive, this_owner
 from endstop.store.protocol import Durability, Recorded, Ticket
 from endstop.store.sql import SQL
 from endstop.store.taking import Decide, take_over
@@ -71,7 +71,7 @@ class SqliteJournal:
     ) -> None:
         self._path = Path(path).absolute()
         self._busy_s = busy_s
-        self._pid, self._forks = os.getpid(), forks()
+        self._pid = os.getpid()
         self._owner = str(this_owner())
         self._closed = False
         self._reading = threading.Lock()
@@ -279,7 +279,7 @@ class SqliteJournal:
 
     def _check_process(self) -> None:
         # The writer's thread and SQLite's locks belong to the process that opened the file.
-        if forks() != self._forks:
+        if os.getpid() != self._pid:
             raise JournalError(
                 f"{self._path} was opened by process {self._pid} before a fork; open it again here"
             )
