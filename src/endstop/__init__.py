@@ -31,12 +31,14 @@ from endstop.errors import (
     NotFound,
     StaleWriter,
     Stopped,
+    Unanswered,
 )
 from endstop.run.approvals import Approve, Edit, Pending, Reject, Respond
 from endstop.run.blocking import BlockingRun, BlockingRuntime
 from endstop.run.handles import Cancellation, Run
 from endstop.run.hooks import Block, HookCall, Rewrite
 from endstop.run.plans import Ask
+from endstop.run.questions import Question
 from endstop.run.results import BatchResult, CallResult, CallView, CancelReport
 from endstop.run.runtime import Runtime
 from endstop.tools.context import AsyncContext, Context, current
@@ -98,6 +100,7 @@ __all__ = [
     "NotFound",
     "Outcome",
     "Pending",
+    "Question",
     "Reason",
     "Reject",
     "Reply",
@@ -110,6 +113,7 @@ __all__ = [
     "StoppedBy",
     "Tool",
     "ToolCall",
+    "Unanswered",
     "agent_tool",
     "close_turn",
     "current",

@@ -40,6 +40,10 @@ class Stopped(EndstopError):
     """Raised inside a body by `ctx.check()`, `ctx.sleep()` and `ctx.commit()` once it must stop."""
 
 
+class Unanswered(EndstopError):
+    """Raised inside a body by `ctx.ask(..., timeout_s=...)` when nobody answered in time."""
+
+
 class WorkerError(EndstopError):
     """The place where bodies run failed: it could not start, load a tool, or be reached."""
 

@@ -22,6 +22,7 @@ def digest(state: State, now: float) -> tuple[Any, ...]:
         tuple(b.id for b in state.check_batches),
         tuple(r.id for r in state.check_runs),
         len(state.timers),
+        tuple((call, *mine) for call, mine in state.questions.items()),
     )
 
 

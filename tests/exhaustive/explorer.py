@@ -362,6 +362,10 @@ def _kindly(state: State) -> i.Input | None:
                 return i.Answered(call=call.id, digest=call.approval, verdict=Verdict.APPROVE)
             case Phase.GRANTED:
                 return i.Claimed(call=call.id)
+            case Phase.RUNNING if questions := state.questions.get(call.id):
+                return i.QuestionTold(call=call.id, question=next(iter(questions)), text="yes")
+            case Phase.STOPPING if questions := state.questions.get(call.id):
+                return i.QuestionLeft(call=call.id, question=next(iter(questions)))
             case Phase.RUNNING | Phase.STOPPING:
                 slots = state.slots[call.contract.isolation]
                 if children and call.phase is Phase.RUNNING and not call.parked:

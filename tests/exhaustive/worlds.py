@@ -214,6 +214,27 @@ TWO_CALLS: tuple[World, ...] = (
         ),
     ),
     World(
+        name="questions",
+        setup=begin(
+            asked(
+                x("k"),
+                terms=contract(deadline_s=4.0, retries=1, effect=EffectClass.READ_ONLY),
+            ),
+            deadline_s=6.0,
+        ),
+        alphabet=(
+            *body(0, how=ALL_HOW),
+            i.QuestionBegan(call=C0, question="q", text="which?"),
+            i.QuestionBegan(call=C0, question="s", text="password", secret=True),
+            i.QuestionTold(call=C0, question="q", text="this"),
+            i.QuestionTold(call=C0, question="s", text="never kept"),
+            i.QuestionLeft(call=C0, question="q"),
+            i.HumanEnded(call=C0),
+            *cancels("r", C0),
+            *TICK,
+        ),
+    ),
+    World(
         name="money",
         setup=begin(
             asked(x("k"), cost=eur("2"), terms=PLAIN),

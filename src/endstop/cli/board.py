@@ -137,7 +137,9 @@ def _note(row: Row, event: e.Event) -> None:
             row.waits_for = event.hook
         case e.CallPaused():
             row.waits_for = f"a human: {event.why}" if event.why else "a human"
-        case e.CallResumed():
+        case e.QuestionAsked():
+            row.waits_for = f"a human: {event.text}"
+        case e.CallResumed() | e.QuestionAnswered() | e.QuestionWithdrawn():
             row.waits_for = ""
         case e.CallProgressed():
             row.message = event.message or row.message

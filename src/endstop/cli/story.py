@@ -80,6 +80,14 @@ def _on_the_way(event: e.Event) -> str:
             return f"waits for a human{f': {look.words(event.why)}' if event.why else ''}"
         case e.CallResumed():
             return "the wait for a human is over"
+        case e.QuestionAsked():
+            return f"asks a human: {look.words(event.text, 200)}"
+        case e.QuestionAnswered():
+            by = f" by {look.words(event.by)}" if event.by else ""
+            said = "in secret" if event.text is None else look.words(event.text, 200)
+            return f"was answered{by}: {said}"
+        case e.QuestionWithdrawn():
+            return "waits for the answer no more"
         case e.CommitBegan():
             return "passed its commit point"
         case e.CommitEnded():

@@ -153,7 +153,7 @@ def human_ended(state: State, said: i.HumanEnded, now: float) -> list[e.Event]:
     call = state.calls.get(said.call)
     if call is None or call.phase not in (Phase.RUNNING, Phase.STOPPING):
         return []
-    if not call.humans:
+    if call.humans <= len(state.questions.get(call.id, ())):
         return []
     return [e.CallResumed(run=call.run.id, call=call.id)]
 

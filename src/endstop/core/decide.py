@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from endstop.core import calls, gate, settling
+from endstop.core import calls, gate, questions, settling
 from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.evolve import APPLY
@@ -264,6 +264,9 @@ _DECIDE: dict[type, Callable[[State, Any, float], list[e.Event]]] = {
     i.Progressed: calls.progressed,
     i.HumanBegan: calls.human_began,
     i.HumanEnded: calls.human_ended,
+    i.QuestionBegan: questions.began,
+    i.QuestionTold: questions.told,
+    i.QuestionLeft: questions.left,
     i.CommitEntered: calls.commit_entered,
     i.CommitLeft: calls.commit_left,
     i.Spent: calls.spent,

@@ -12,6 +12,9 @@ from endstop.core.human import ApprovalAnswered as ApprovalAnswered
 from endstop.core.human import ApprovalAsked as ApprovalAsked
 from endstop.core.human import CallPaused as CallPaused
 from endstop.core.human import CallResumed as CallResumed
+from endstop.core.human import QuestionAnswered as QuestionAnswered
+from endstop.core.human import QuestionAsked as QuestionAsked
+from endstop.core.human import QuestionWithdrawn as QuestionWithdrawn
 from endstop.core.record import record
 from endstop.core.terms import (
     Claim,
@@ -341,6 +344,9 @@ CallEvent = (
     | CallReconciled
     | CallPaused
     | CallResumed
+    | QuestionAsked
+    | QuestionAnswered
+    | QuestionWithdrawn
     | CallProgressed
     | CommitBegan
     | CommitEnded

@@ -209,7 +209,7 @@ def _call_retried(state: State, event: e.CallRetried, now: float) -> None:
     if call.due is not None:
         state.timers.set(call, None)
     if call.meter is not None and call.meter.paused:
-        pauses.human_ended(state, call.batch, now)
+        pauses.void(state, call, now)
     call.retried = event
     call.left = event.effect
     call.started = call.alive = call.parked = False
@@ -312,7 +312,7 @@ def _call_settled(state: State, event: e.CallSettled, now: float) -> None:
         batch.unprepared -= 1
         state.approvals.pop(call.id, None)
     if before is _AWAITING or (call.meter is not None and call.meter.paused):
-        pauses.human_ended(state, batch, now)
+        pauses.void(state, call, now)
     call.approval = None
     call.alive = event.alive
     gate.leave(state, call, now)
@@ -377,6 +377,9 @@ APPLY: dict[type, Callable[[State, Any, float], None]] = {
     e.CallReconciled: _call_reconciled,
     e.CallPaused: pauses.call_paused,
     e.CallResumed: pauses.call_resumed,
+    e.QuestionAsked: pauses.question_asked,
+    e.QuestionAnswered: pauses.question_over,
+    e.QuestionWithdrawn: pauses.question_over,
     e.CallProgressed: _call_progressed,
     e.CommitBegan: _commit_began,
     e.CommitEnded: _commit_ended,

@@ -289,6 +289,8 @@ def waits_for(state: State, call: CallState) -> str:
             return f"a free {call.contract.isolation} slot"
         case Phase.RUNNING if call.parked:
             return "its children"
+        case Phase.RUNNING if call.id in state.questions:
+            return f"a human's answer: {next(iter(state.questions[call.id].values())).text}"
         case Phase.RUNNING if call.meter is not None and call.meter.paused:
             return "a human"
         case _:

@@ -56,3 +56,39 @@ class CallResumed:
 
     run: str
     call: str
+
+
+@record
+class QuestionAsked:
+    """A running body asks a human and waits: its deadline stands still (law 8 machine-time).
+
+    `choices`, where there are any, are the only answers. The answer to a `secret` one is a password
+    or the like: it is not recorded and not shown.
+    """
+
+    run: str
+    call: str
+    question: str
+    text: str
+    choices: tuple[str, ...] = ()
+    secret: bool = False
+
+
+@record
+class QuestionAnswered:
+    """The one answer to a question; `text` is None where it is secret."""
+
+    run: str
+    call: str
+    question: str
+    text: str | None = None
+    by: str = ""
+
+
+@record
+class QuestionWithdrawn:
+    """The body does not wait for this answer any more."""
+
+    run: str
+    call: str
+    question: str

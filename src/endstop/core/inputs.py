@@ -173,6 +173,35 @@ class HumanEnded:
 
 
 @record
+class QuestionBegan:
+    """A running body asks a human; see `QuestionAsked`. `question` is an id that the body makes."""
+
+    call: str
+    question: str
+    text: str
+    choices: tuple[str, ...] = ()
+    secret: bool = False
+
+
+@record
+class QuestionTold:
+    """A human answered a question; a `text` that is secret does not come here."""
+
+    call: str
+    question: str
+    text: str | None = None
+    by: str = ""
+
+
+@record
+class QuestionLeft:
+    """The body waits for the answer no more."""
+
+    call: str
+    question: str
+
+
+@record
 class CommitEntered:
     """A body asks to pass its commit point; refused once a stop was requested (law 1 one-door)."""
 
@@ -278,6 +307,9 @@ Input = (
     | Progressed
     | HumanBegan
     | HumanEnded
+    | QuestionBegan
+    | QuestionTold
+    | QuestionLeft
     | CommitEntered
     | CommitLeft
     | Spent

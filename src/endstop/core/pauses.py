@@ -62,6 +62,36 @@ def call_resumed(state: State, event: e.CallResumed, now: float) -> None:
     resume(state, call, now)
 
 
+def question_asked(state: State, event: e.QuestionAsked, now: float) -> None:
+    """A body asks and waits."""
+    call = state.calls[event.call]
+    call.phase = next_phase(call.phase, event)
+    state.questions.setdefault(call.id, {})[event.question] = event
+    call.humans += 1
+    pause(state, call, now)
+
+
+def question_over(
+    state: State, event: e.QuestionAnswered | e.QuestionWithdrawn, now: float
+) -> None:
+    """A question has its answer, or nobody waits for one any more."""
+    call = state.calls[event.call]
+    call.phase = next_phase(call.phase, event)
+    mine = state.questions[call.id]
+    del mine[event.question]
+    if not mine:
+        del state.questions[call.id]
+    assert call.humans > 0, "an open question is a wait for a human"
+    call.humans -= 1
+    resume(state, call, now)
+
+
+def void(state: State, call: CallState, now: float) -> None:
+    """The body is over or asks no more: whatever it waited for, its batch waits no more."""
+    state.questions.pop(call.id, None)
+    human_ended(state, call.batch, now)
+
+
 def _waiting_parent(batch: BatchState) -> CallState | None:
     """The body that waits for this batch: a human who is asked here keeps it waiting, too."""
     parent = batch.run.parent if batch.run.attached else None

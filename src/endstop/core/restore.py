@@ -180,12 +180,14 @@ class _Replay:
         call.spent = add_money(call.spent, event.money)
         call.run.budget.spend(event.money)
 
-    def _pause(self, event: e.CallPaused) -> None:
+    def _pause(self, event: e.CallPaused | e.QuestionAsked) -> None:
         call = self.calls[event.call]
         call.humans += 1
         self._human_began(call)
 
-    def _resume(self, event: e.CallResumed) -> None:
+    def _resume(
+        self, event: e.CallResumed | e.QuestionAnswered | e.QuestionWithdrawn
+    ) -> None:
         call = self.calls[event.call]
         call.humans -= 1
         if not call.humans:
@@ -290,5 +292,8 @@ _READ: dict[type, Callable[[_Replay, Any], None]] = {
     e.CallSpent: _Replay._spent,
     e.CallPaused: _Replay._pause,
     e.CallResumed: _Replay._resume,
+    e.QuestionAsked: _Replay._pause,
+    e.QuestionAnswered: _Replay._resume,
+    e.QuestionWithdrawn: _Replay._resume,
     e.CallSettled: _Replay._settled,
 }

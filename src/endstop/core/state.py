@@ -19,6 +19,7 @@ from endstop.core.events import (
     CallAccepted,
     CallRetried,
     CallSettled,
+    QuestionAsked,
     RunOpened,
 )
 from endstop.core.resources import ResourceTable
@@ -269,7 +270,11 @@ class Slots:
 
 
 class State:
-    """Everything that one runtime knows. `approvals` are the open questions, by call."""
+    """Everything that one runtime knows.
+
+    `approvals` are the questions about calls that have not begun; `questions` those of bodies, by
+    call and by id.
+    """
 
     __slots__ = (
         "approvals",
@@ -277,6 +282,7 @@ class State:
         "check_batches",
         "check_runs",
         "lines",
+        "questions",
         "resources",
         "runs",
         "slots",
@@ -288,6 +294,7 @@ class State:
         self.runs: dict[str, RunState] = {}
         self.calls: dict[str, CallState] = {}
         self.approvals: dict[str, ApprovalAsked] = {}
+        self.questions: dict[str, dict[str, QuestionAsked]] = {}
         self.resources = ResourceTable()
         self.slots = {kind: Slots(limits.get(kind)) for kind in Isolation}
         self.lines = tuple(self.slots.values())

@@ -33,6 +33,7 @@ from endstop.run.hooks import After, Before, Hooks, Observer, check_hooks
 from endstop.run.parking import Parking
 from endstop.run.plans import Plan, Planner, digest
 from endstop.run.promise import Promise
+from endstop.run.questions import Questions
 from endstop.run.results import BatchResult, CallResult, CallView
 from endstop.run.submitted import Books, Own, here
 from endstop.store import open_journal
@@ -53,7 +54,7 @@ class BatchTerms:
     on_failure: str = "continue"
 
 
-class BaseRuntime(Approvals):
+class BaseRuntime(Approvals, Questions):
     """The part of a runtime that is the same whether the caller has an event loop or not."""
 
     def __init__(

@@ -16,57 +16,19 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from math import isfinite
 from operator import attrgetter
-from types import MappingProxyType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from endstop.core import events as language
 from endstop.core.events import Event
 from endstop.core.terms import Contract, Money
 from endstop.errors import JournalError
+from endstop.store.kinds import KINDS
 
 FORMAT = 1
 """The version of the bodies that this module writes; a store keeps it beside them."""
 
 BLOB_CHARS = 64 * 1024
 """Longest body that stays in its row; of a longer one, the big fields move beside the journal."""
-
-KINDS = MappingProxyType(
-    {
-        "run_opened": language.RunOpened,
-        "run_cancelled": language.RunCancelled,
-        "run_closing": language.RunClosing,
-        "run_interrupted": language.RunInterrupted,
-        "run_resumed": language.RunResumed,
-        "run_ended": language.RunEnded,
-        "batch_opened": language.BatchOpened,
-        "batch_cancelled": language.BatchCancelled,
-        "batch_closed": language.BatchClosed,
-        "call_accepted": language.CallAccepted,
-        "hook_started": language.HookStarted,
-        "approval_asked": language.ApprovalAsked,
-        "approval_answered": language.ApprovalAnswered,
-        "call_queued": language.CallQueued,
-        "call_granted": language.CallGranted,
-        "call_started": language.CallStarted,
-        "call_retried": language.CallRetried,
-        "call_reconciled": language.CallReconciled,
-        "call_paused": language.CallPaused,
-        "call_resumed": language.CallResumed,
-        "call_progressed": language.CallProgressed,
-        "commit_began": language.CommitBegan,
-        "commit_ended": language.CommitEnded,
-        "call_spent": language.CallSpent,
-        "call_parked": language.CallParked,
-        "unpark_asked": language.UnparkAsked,
-        "call_unparked": language.CallUnparked,
-        "stop_requested": language.StopRequested,
-        "ask_sent": language.AskSent,
-        "kill_sent": language.KillSent,
-        "call_settled": language.CallSettled,
-        "late_end": language.LateEnd,
-    }
-)
-"""The name of each event in a journal. Names are for ever: a class may be renamed, a kind not."""
 
 Blobs = list[tuple[str, str]]
 """Big fields of one event: (digest, JSON text)."""

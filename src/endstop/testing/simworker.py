@@ -97,6 +97,12 @@ class SimWorker:
         """The worker is dead: its thread stays parked for ever and nothing that it says counts."""
         self._end(body, BodyEnded(call=body.job.call, how=how))
 
+    def answer(self, call: str, question: str, text: str) -> None:
+        """See `work.protocol.Worker`."""
+        body = self._bodies.get(call)
+        if body is not None:
+            body.ctx.answered(question, text)
+
     def look(self, call: str) -> Sight | None:
         """See `work.protocol.Worker`."""
         body = self._bodies.get(call)

@@ -201,6 +201,12 @@ def _questions(state: State) -> Iterator[str]:
     waiting = {call.id: call.approval for call in state.calls.values() if call.approval is not None}
     if asked != waiting:
         yield f"law 13 one-approval: the open questions are {asked}, the calls wait for {waiting}"
+    for name, mine in state.questions.items():
+        call = state.calls.get(name)
+        if call is None or call.phase not in (Phase.RUNNING, Phase.STOPPING):
+            yield f"law 7 every-wait-listens: {name} is over and still asks {list(mine)}"
+        elif call.humans < len(mine) or call.meter is None or not call.meter.paused:
+            yield f"law 8 machine-time: {name} asks {list(mine)} and its time goes on"
 
 
 def _phase_and_stage(call: CallState) -> Iterator[str]:

@@ -21,6 +21,7 @@ from endstop.core.terms import (
     Reason,
     StoppedBy,
 )
+from endstop.testing.human_laws import check_questions
 from endstop.testing.state_laws import conflict
 
 _TIMED_OUT = frozenset({Reason.DEADLINE, Reason.IDLE, Reason.BATCH_DEADLINE})
@@ -389,9 +390,9 @@ def check_story(events: Iterable[e.Event], *, complete: bool = True) -> list[str
     With `complete` the story must also be over: every call answered, every batch closed, every
     cancelled run ended. Without it, a beginning of a story is enough (a crash may cut it anywhere).
     """
-    story = _Story()
-    for event in events:
+    story, told = _Story(), list(events)
+    for event in told:
         story.read(event)
     if complete:
         story.close()
-    return story.wrong
+    return story.wrong + check_questions(told)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
@@ -24,7 +24,8 @@ from endstop.core.inputs import (
     Spent,
 )
 from endstop.core.payload import safe_text
-from endstop.errors import CallerError, Stopped
+from endstop.errors import CallerError, Stopped, Unanswered
+from endstop.tools import asking
 from endstop.tools.money import money
 
 PROGRESS_CHARS = 2_000
@@ -69,6 +70,12 @@ class BodyContext:
             event = self._event
         if event is not None:
             event.set()
+        if asking._open:
+            asking.wake_all(self)
+
+    def answered(self, question: str, text: str) -> None:
+        """Give the body the answer to a question of its. For workers; from any thread."""
+        asking.answered(self, question, text)
 
     def progress(self, message: str = "", fraction: float | None = None) -> None:
         """Report progress: a bounded message, and how much of the whole is done, from 0 to 1.
@@ -118,6 +125,13 @@ class BodyContext:
             self._event.set()
         return self._event
 
+    def _answer_of(self, question: asking.Question) -> str:
+        if question.answer is not None:
+            return question.answer
+        if self._stopping:
+            raise self._stopped()
+        raise Unanswered("nobody answered the question in time")
+
     def _stopped(self) -> Stopped:
         return Stopped(f"call {self.call_id} was asked to stop")
 
@@ -137,6 +151,29 @@ class Context(BodyContext):
         if self._stopping:
             return True
         return self._stop_event().wait(_wait_s(timeout_s))
+
+    def ask(
+        self,
+        text: str,
+        *,
+        choices: Sequence[str] = (),
+        secret: bool = False,
+        timeout_s: float | None = None,
+    ) -> str:
+        """Ask a human and wait for the answer; the deadline stands still (law 8 machine-time).
+
+        With `choices`, the answer is one of them. A `secret` answer is recorded nowhere. A stop
+        withdraws the question and raises `Stopped` (law 7 every-wait-listens). Raises Unanswered
+        after `timeout_s` seconds; None waits for as long as it takes.
+        """
+        limit_s, woken = _wait_s(timeout_s), threading.Event()
+        question = asking.ask(self, text, choices, secret, woken.set)
+        try:
+            if not woken.wait(limit_s) and not question.withdraw():
+                woken.wait(asking.LAST_WORD_S)
+        finally:
+            question.close()
+        return self._answer_of(question)
 
 
 class AsyncContext(BodyContext):
@@ -188,6 +225,35 @@ class AsyncContext(BodyContext):
                 self._sleepers.discard(sleeper)
             sleeper.cancel()
         return self._stopping
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        choices: Sequence[str] = (),
+        secret: bool = False,
+        timeout_s: float | None = None,
+    ) -> str:
+        """Ask a human and wait for the answer; see `Context.ask`."""
+        limit_s, loop = _wait_s(timeout_s), asyncio.get_running_loop()
+        woken = loop.create_future()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(_wake, woken)
+            except RuntimeError:
+                # Its loop is closed: nobody waits there any more.
+                return
+
+        question = asking.ask(self, text, choices, secret, wake)
+        try:
+            await asyncio.wait({woken}, timeout=limit_s)
+            if not woken.done() and not question.withdraw():
+                await asyncio.wait({woken}, timeout=asking.LAST_WORD_S)
+        finally:
+            woken.cancel()
+            question.close()
+        return self._answer_of(question)
 
 
 def _wake(sleeper: asyncio.Future[None]) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from endstop.core.inputs import CommitEntered, Input
+from endstop.core.inputs import CommitEntered, Input, QuestionBegan, QuestionLeft
 from endstop.core.payload import Unserialisable, to_data
 from endstop.core.terms import How
 from endstop.core.text import describe_error
@@ -82,7 +82,7 @@ class Body:
 
     def _tell(self, told: Input) -> bool:
         frame = {**encode(told), "call": self.call}
-        if isinstance(told, CommitEntered):
+        if isinstance(told, CommitEntered | QuestionBegan | QuestionLeft):
             return bool(self._channel.ask(frame)["yes"])
         self._channel.send(frame)
         return True

@@ -67,6 +67,12 @@ class Calls:
             delay_s = min(_TERM_MAX_S, _TERM_SHARE * host.job.contract.grace_s)
             self._loop.after(delay_s, lambda: self._term(host, call))
 
+    def answer(self, call: str, question: str, text: str) -> None:
+        """Hand an answer on to the body that asked."""
+        host = self.pool.by_call.get(call)
+        if host is not None and host.claimed and not host.doomed:
+            host.channel.send({"t": "answered", "call": call, "question": question, "text": text})
+
     def kill(self, call: str) -> None:
         """Kill the whole tree of a call and tell its end; a no-op if its body is over."""
         for waiting in [job for job in self.pool.pending if job.call == call]:

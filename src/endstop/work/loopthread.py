@@ -87,6 +87,9 @@ class LoopThreadWorker:
     def kill(self, call: str) -> None:
         """Nothing: a coroutine cannot be killed, and the ladder knows it (design §4)."""
 
+    def answer(self, call: str, question: str, text: str) -> None:
+        self._worker().answer(call, question, text)
+
     def look(self, call: str) -> Sight | None:
         return self._worker().look(call)
 

@@ -107,6 +107,10 @@ class ProcessWorker:
         """SIGKILL the whole tree, prove it, tell `BodyEnded`; a no-op if the body is over."""
         self._loop.post(lambda: self._calls.kill(call))
 
+    def answer(self, call: str, question: str, text: str) -> None:
+        """Give a body the answer to its question; it crosses in a frame and is kept nowhere."""
+        self._loop.post(lambda: self._calls.answer(call, question, text))
+
     def look(self, call: str) -> Sight | None:
         """Where a body is: its runner's pid, and the command lines of what it has started."""
         host = self._calls.pool.by_call.get(call)

@@ -88,6 +88,9 @@ class Worker(Protocol):
     def kill(self, call: str) -> None:
         """Kill a body's whole tree and tell `BodyEnded` with the proof; a no-op if it is over."""
 
+    def answer(self, call: str, question: str, text: str) -> None:
+        """Give a body the answer to its question; a no-op for a call that is not here."""
+
     def look(self, call: str) -> Sight | None:
         """Where a body is, or None if it is not here."""
 

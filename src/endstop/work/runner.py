@@ -7,8 +7,8 @@ starts (it asks, immediately before the body: law 1 one-door), let anything that
 
 Heavy things (pydantic, the tools) are imported when the first tool is loaded.
 
-Frames on the channel. In: `load`, `call`, `stop`, `answer`. Out: `claim`, `tell`, `heard`,
-`partial`, `detach`, `unstartable`, `end`; a frame with `n` wants an answer.
+Frames on the channel. In: `load`, `call`, `stop`, `answer`, `answered`. Out: `claim`, `tell`,
+`heard`, `partial`, `detach`, `unstartable`, `end`; a frame with `n` wants an answer.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Channel:
         self.limit = limit
         self.inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.on_stop: Callable[[str], None] = lambda call: None
+        self.on_answer: Callable[[str, str, str], None] = lambda call, question, text: None
         # Raising into the middle of a frame would leave half of it on the wire: while the main
         # thread writes, an interruption is put off.
         self.writing = False
@@ -107,6 +108,8 @@ class Channel:
                     waiting.put(frame)
             case "stop":
                 self.on_stop(frame["call"])
+            case "answered":
+                self.on_answer(frame["call"], frame["question"], frame["text"])
             case _:
                 self.inbox.put(frame)
 
@@ -241,6 +244,7 @@ class Runner:
         self._early: set[str] = set()
         self._entering = threading.Lock()
         channel.on_stop = self.stop
+        channel.on_answer = self.answer
 
     def stop(self, call: str) -> None:
         """The cooperative message, on the reading thread."""
@@ -251,6 +255,12 @@ class Runner:
                 self._early.add(call)
                 return
         body.stop()
+
+    def answer(self, call: str, question: str, text: str) -> None:
+        """A human has answered what the body asked; on the reading thread."""
+        body = self.body
+        if body is not None and body.call == call:
+            body.ctx.answered(question, text)
 
     def terminate(self, number: int, frame: FrameType | None) -> None:
         """SIGTERM, on the main thread: unwinds a blocked body once, so that it can clean up."""

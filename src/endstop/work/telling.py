@@ -18,12 +18,15 @@ from endstop.core.inputs import (
     ParkBegan,
     ParkEnded,
     Progressed,
+    QuestionBegan,
+    QuestionLeft,
     Spent,
 )
 from endstop.core.payload import safe_text
 from endstop.core.terms import Money
 
 _MESSAGE_CHARS = 4000
+_CHOICES = 100
 
 
 def encode(told: Input) -> dict[str, Any]:
@@ -35,6 +38,11 @@ def encode(told: Input) -> dict[str, Any]:
             return {"t": "tell", "what": "human_began", "why": why}
         case HumanEnded():
             return {"t": "tell", "what": "human_ended"}
+        case QuestionBegan(question=question, text=text, choices=choices, secret=secret):
+            frame = {"t": "tell", "what": "question_began", "question": question, "text": text}
+            return {**frame, "choices": list(choices), "secret": secret}
+        case QuestionLeft(question=question):
+            return {"t": "tell", "what": "question_left", "question": question}
         case CommitEntered():
             return {"t": "tell", "what": "commit_entered"}
         case CommitLeft(done=done):
@@ -60,6 +68,22 @@ def decode(frame: dict[str, Any], call: str) -> Input | None:
             return HumanBegan(call=call, why=safe_text(why, _MESSAGE_CHARS))
         case {"what": "human_ended"}:
             return HumanEnded(call=call)
+        case {
+            "what": "question_began",
+            "question": str(question),
+            "text": str(text),
+            "choices": [*choices],
+            "secret": bool(secret),
+        }:
+            return QuestionBegan(
+                call=call,
+                question=safe_text(question, _MESSAGE_CHARS),
+                text=safe_text(text, _MESSAGE_CHARS),
+                choices=tuple(safe_text(str(one), _MESSAGE_CHARS) for one in choices[:_CHOICES]),
+                secret=secret,
+            )
+        case {"what": "question_left", "question": str(question)}:
+            return QuestionLeft(call=call, question=safe_text(question, _MESSAGE_CHARS))
         case {"what": "commit_entered"}:
             return CommitEntered(call=call)
         case {"what": "commit_left", "done": bool(done)}:

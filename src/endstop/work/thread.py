@@ -149,6 +149,12 @@ class ThreadWorker:
     def kill(self, call: str) -> None:
         """Nothing: a thread cannot be killed, and the ladder knows it (design §4)."""
 
+    def answer(self, call: str, question: str, text: str) -> None:
+        """See `work.protocol.Worker`."""
+        body = self._bodies.get(call)
+        if body is not None:
+            body.answered(question, text)
+
     def look(self, call: str) -> Sight | None:
         body = self._bodies.get(call)
         if body is None:
