@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.mutants.delegation import DELEGATION
 from tests.mutants.edges import EDGES
 from tests.mutants.humans import HUMANS
-from tests.mutants.humans import HUMANS
 from tests.mutants.runner import Mutant
 
 UNIT = "tests/unit/core/"
@@ -739,7 +738,6 @@ MUTANTS: tuple[Mutant, ...] = (
         world(TWO, "independent"),
     ),
     *DELEGATION,
-    *HUMANS,
     *HUMANS,
     *EDGES,
 )
