@@ -26,7 +26,7 @@ Call = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (runs, stop, approvals, approve, reject, respond, budget):
+    for command in (runs, stop, resume, approvals, approve, reject, respond, budget):
         app.command()(command)
 
 
@@ -75,6 +75,39 @@ def stop(
         raise typer.BadParameter("--kill and --drain contradict each other; give one of them")
     mode = Mode.KILL if kill else Mode.DRAIN if drain else Mode.INTERRUPT
     raise typer.Exit(stop_it(journal_file(journal), target, mode, as_json=as_json))
+
+
+def resume(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Its id, the beginning of it, or `last`.")
+    ],
+    tools: Annotated[
+        list[str],
+        typer.Option(
+            "--tools",
+            "-t",
+            metavar="FILE.py|MODULE",
+            help="Where the tools are; may be given several times.",
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    shell: Annotated[bool, typer.Option("--shell", help="Offer the built-in shell tool.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Approve every call that needs approval.")
+    ] = False,
+    journal: Journal = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take up a run whose driver is gone, and bring it to its end.
+
+    What is over stays as it is recorded. What had not started goes on; what may have started runs
+    again only where that does no harm. Exit codes as for `exec`.
+    """
+    from endstop.cli.resume import Wanted
+    from endstop.cli.resume import resume as take_up
+    from endstop.cli.where import journal_file
+
+    wanted = Wanted(run=run, tools=tuple(tools), shell=shell, approve_all=yes, as_json=as_json)
+    raise typer.Exit(take_up(journal_file(journal), wanted))
 
 
 def approvals(journal: Journal = None, as_json: AsJson = False) -> None:

@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Self
@@ -144,17 +145,24 @@ class Terms:
 
 
 class Session:
-    """One reply on one runtime, with whoever watches."""
+    """One run on one runtime, with whoever watches."""
 
-    def __init__(self, runtime: BlockingRuntime, reply: Reply, terms: Terms) -> None:
+    def __init__(self, runtime: BlockingRuntime, terms: Terms) -> None:
         self.runtime = runtime
-        self.reply = reply
         self.terms = terms
         self.board = Board()
         self.inbox: Inbox = queue.SimpleQueue()
-        self.run: BlockingRun = runtime.run()
         self.began = time.monotonic()
         runtime.observe(self.inbox.put)
+        self.run = self.open()
+
+    def open(self) -> BlockingRun:
+        """The run that this is about."""
+        raise NotImplementedError
+
+    def work(self) -> BatchResult:
+        """Wait for the answers of all its calls; on a thread of its own."""
+        raise NotImplementedError
 
     def signals(self) -> Signals:
         """What turns signals into stops of this run."""
@@ -174,14 +182,8 @@ class Session:
         return Outcome(results=over.results, error=over.error, signal=signals.first)
 
     def _drive(self) -> None:
-        terms = self.terms
         try:
-            results = self.run.execute(
-                self.reply.calls,
-                parallel=terms.parallel,
-                timeout_s=terms.timeout_s,
-                deadline_s=terms.deadline_s,
-            )
+            results = self.work()
             # There is no second reply: the run ends with its batch, and not when all is printed.
             self.run.close()
         except Exception as error:  # noqa: BLE001 - told by the main thread, which waits for it
@@ -228,7 +230,9 @@ class Session:
             return
         if isinstance(event, e.ApprovalAsked):
             if self.terms.approve_all:
-                self.runtime.approve(event.call, by="--yes")
+                # Somebody else may have answered, and the run may be over and forgotten.
+                with suppress(NotFound):
+                    self.runtime.approve(event.call, by="--yes")
             elif desk is None:
                 view.say(f"call #{row.number} {row.tool!r} needs approval: {self._how(event.call)}")
         view.changed(row, now)
@@ -268,6 +272,27 @@ class Session:
         self.runtime.close()
         if isinstance(worker, ProcessWorker):
             worker.join(self.runtime.config.timeouts.kill_s + 1.0)
+
+
+class Answering(Session):
+    """A session that runs the calls of one reply."""
+
+    def __init__(self, runtime: BlockingRuntime, reply: Reply, terms: Terms) -> None:
+        self.reply = reply
+        super().__init__(runtime, terms)
+
+    def open(self) -> BlockingRun:
+        """See `Session.open`."""
+        return self.runtime.run()
+
+    def work(self) -> BatchResult:
+        """See `Session.work`."""
+        return self.run.execute(
+            self.reply.calls,
+            parallel=self.terms.parallel,
+            timeout_s=self.terms.timeout_s,
+            deadline_s=self.terms.deadline_s,
+        )
 
 
 def describe_failure(error: Exception | None) -> str:

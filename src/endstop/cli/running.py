@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from endstop.adapters.reply import Reply, read_reply
 from endstop.cli import look
 from endstop.cli.ask import Desk
-from endstop.cli.exec import EXIT_CTRL_C, Key, Outcome, Session, Terms, describe_failure
+from endstop.cli.exec import EXIT_CTRL_C, Answering, Key, Outcome, Session, Terms, describe_failure
 from endstop.cli.keys import open_terminal
 from endstop.cli.live import Lines, Silent, Table, View
 from endstop.cli.loading import Offered, load_tools, unique
@@ -61,32 +61,32 @@ def run(wanted: Wanted) -> int:
         answer = stack.enter_context(Answer())
         try:
             reply = _read(wanted.reply, wanted.format)
-            tools = _tools(wanted)
+            tools = load(wanted.tools, shell=wanted.shell)
         except KeyboardInterrupt:
             complain("stopped by Ctrl-C before any call was started")
             return EXIT_CTRL_C
         config = Config.load()
-        terminal = None if wanted.as_json or not _watched() else open_terminal()
+        terminal = None if wanted.as_json or not watched() else open_terminal()
         if terminal is not None:
             stack.callback(os.close, terminal)
         config = _with_approvals(config, wanted, terminal)
         journal = open_journal(_journal_name(wanted.journal) or config.journal)
-        left = _unfinished(journal)
+        left = unfinished(journal)
         runtime = BlockingRuntime(tools, journal=journal, config=config)
         if not wanted.as_json:
-            _tell_recovered(journal, left)
+            tell_recovered(journal, left)
         terms = Terms(
             parallel=wanted.parallel,
             timeout_s=wanted.timeout_s,
             deadline_s=wanted.deadline_s,
             approve_all=wanted.approve_all,
         )
-        session = Session(runtime, reply, terms)
+        session = Answering(runtime, reply, terms)
         stack.callback(session.close)
         desk = None
         if terminal is not None:
             desk = Desk(runtime, terminal, lambda key: session.inbox.put(Key(key)))
-        view = _view(wanted, session, desk)
+        view = view_of(session, desk, silent=wanted.as_json)
         if not wanted.as_json:
             _introduce(reply, session)
         with session.signals() as signals:
@@ -95,7 +95,8 @@ def run(wanted: Wanted) -> int:
         return outcome.exit_code
 
 
-def _watched() -> bool:
+def watched() -> bool:
+    """Whether somebody sees standard error as a terminal shows it."""
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
@@ -125,12 +126,13 @@ def _read(name: str, format: str | None) -> Reply:
         raise CallerError(f"{where}: {error}") from error
 
 
-def _tools(wanted: Wanted) -> list[Tool]:
-    offered = load_tools(wanted.tools)
-    if wanted.shell:
-        from endstop.work.shell import shell
+def load(sources: Sequence[str], *, shell: bool) -> list[Tool]:
+    """The tools that the options name."""
+    offered = load_tools(sources)
+    if shell:
+        from endstop.work.shell import shell as built_in
 
-        offered = unique([*offered, Offered(tool=shell, source="--shell")])
+        offered = unique([*offered, Offered(tool=built_in, source="--shell")])
     if not offered:
         raise CallerError("there are no tools; name them with --tools FILE.py, or give --shell")
     return [one.tool for one in offered]
@@ -151,14 +153,14 @@ def _with_approvals(config: Config, wanted: Wanted, terminal: int | None) -> Con
     return replace(config, timeouts=replace(config.timeouts, approvals=limit))
 
 
-def _unfinished(journal: Journal) -> dict[str, int]:
+def unfinished(journal: Journal) -> dict[str, int]:
     """The runs that opening this journal will settle, and how far each is recorded."""
     return {
         run: max((one.seq for one in journal.read(run)), default=0) for run in journal.orphans()
     }
 
 
-def _tell_recovered(journal: Journal, left: dict[str, int]) -> None:
+def tell_recovered(journal: Journal, left: dict[str, int]) -> None:
     """Say what was found of earlier runs, and what became of it (law 16 survives-restart)."""
     for run, seq in left.items():
         lost = [
@@ -175,10 +177,11 @@ def _tell_recovered(journal: Journal, left: dict[str, int]) -> None:
             )
 
 
-def _view(wanted: Wanted, session: Session, desk: Desk | None) -> View:
-    if wanted.as_json:
+def view_of(session: Session, desk: Desk | None, *, silent: bool) -> View:
+    """What shows a session: a table on a terminal, lines elsewhere."""
+    if silent:
         return Silent()
-    if _watched():
+    if watched():
         out = look.console(stderr=True)
 
         def question() -> RenderableType | None:
@@ -201,7 +204,7 @@ def _introduce(reply: Reply, session: Session) -> None:
 # --- afterwards ----------------------------------------------------------------------------------
 
 
-def _print(answer: Answer, wanted: Wanted, session: Session, outcome: Outcome) -> None:
+def _print(answer: Answer, wanted: Wanted, session: Answering, outcome: Outcome) -> None:
     if outcome.results is None:
         complain(describe_failure(outcome.error))
     reply = session.reply
@@ -216,27 +219,30 @@ def _print(answer: Answer, wanted: Wanted, session: Session, outcome: Outcome) -
         complain("the reply asks for no tool call; there is nothing to answer")
         return
     out = look.console(stderr=True)
-    charged = _charged(session)
-    look.print_truth(out, [_truth(n, one, charged) for n, one in enumerate(results, 1)])
+    charged = charged_in(session)
+    look.print_truth(out, [truth_of(n, one, charged) for n, one in enumerate(results, 1)])
     stopped = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
     said = [] if outcome.signal is None else [stopped[signal.Signals(outcome.signal)]]
-    out.print(" · ".join([*said, *_summary(results, charged)]))
+    out.print(" · ".join([*said, *summary(results, charged)]))
     answer.write(look.document(messages) + "\n")
 
 
 Charged = dict[str, tuple[tuple[Money, ...], bool]]
 
 
-def _charged(session: Session) -> Charged:
+def charged_in(session: Session) -> Charged:
+    """What each call has cost."""
     return {call: row.charged for call, row in session.board.rows.items()}
 
 
-def _truth(number: int, result: CallResult, charged: Charged) -> look.Truth:
+def truth_of(number: int, result: CallResult, charged: Charged) -> look.Truth:
+    """What is true of one call, ready to be shown."""
     spent = look.charge(*charged.get(result.call_id, (result.spent, False)))
     return look.truth(str(number), result.tool, result._settled, spent)
 
 
-def _summary(results: BatchResult, charged: Charged) -> list[str]:
+def summary(results: BatchResult, charged: Charged) -> list[str]:
+    """What all calls come to, in words."""
     parts = [look.counted(result.outcome for result in results)]
     unknown = sum(result.effect is Effect.UNKNOWN for result in results)
     if unknown:
@@ -250,8 +256,8 @@ def _summary(results: BatchResult, charged: Charged) -> list[str]:
     return parts
 
 
-def _document(session: Session, outcome: Outcome, messages: Sequence[Any]) -> dict[str, Any]:
-    charged = _charged(session)
+def _document(session: Answering, outcome: Outcome, messages: Sequence[Any]) -> dict[str, Any]:
+    charged = charged_in(session)
     made: dict[str, Any] = {
         "run": session.run.id,
         "format": session.reply.format,

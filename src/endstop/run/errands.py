@@ -44,6 +44,7 @@ class Errands:
         self._found: Inbox | None = inbox() if callable(inbox) else None
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._looking = threading.Lock()
         self._closing = False
         # Calls that are being stopped because somebody outside asked for it.
         self._stopping: list[CallState] = []
@@ -68,6 +69,18 @@ class Errands:
             self._inbox.bell().ring()
         except JournalError:
             log.debug("the journal is closed: there are no more requests")
+
+    def catch_up(self) -> None:
+        """Carry out what waits for a run that was just taken up, before anybody else may answer.
+
+        An answer that was given while nobody drove the run was first (law 13 one-approval).
+        """
+        if self._found is not None:
+            try:
+                self._look(True)
+            except JournalError as error:
+                log.warning("requests of other processes cannot be read: %s", error)
+        self.begin()
 
     def close(self) -> None:
         """Carry out nothing more. Waits, bounded, for what is being carried out just now."""
@@ -110,6 +123,11 @@ class Errands:
         runtime = self._runtime()
         if runtime is None:
             return False
+        with self._looking:
+            self._do(runtime, rung)
+        return True
+
+    def _do(self, runtime: BaseRuntime, rung: bool) -> None:
         # Asked in any case: what has changed until now is looked at now.
         changed = self._inbox.changed()
         if changed or rung or self._early:
@@ -119,7 +137,6 @@ class Errands:
                 self._carry_out(runtime, request)
         if self._stopping:
             self._help(runtime)
-        return True
 
     def _give_up_lost(self, runtime: BaseRuntime) -> None:
         """Fence the runs that another process has taken; their workers are stopped."""

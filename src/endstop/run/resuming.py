@@ -45,8 +45,8 @@ async def resume_on(runtime: Runtime, run_id: str) -> Run:
         raise
     for call_id, plan in taken.go_on(told):
         runtime._begin_preparing(call_id, run_id, plan)
+    runtime._errands.catch_up()
     runtime._ask_again(run_id)
-    runtime._errands.begin()
     return run
 
 
@@ -97,8 +97,8 @@ def resume_blocking(runtime: BlockingRuntime, run_id: str) -> BlockingRun:
         raise
     for call_id, plan in taken.go_on(told):
         runtime._begin_preparing(call_id, run_id, plan)
+    runtime._errands.catch_up()
     runtime._ask_again(run_id)
-    runtime._errands.begin()
     return run
 
 

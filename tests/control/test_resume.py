@@ -1,0 +1,92 @@
+"""`endstop resume`, `runs` and `budget`: what another program left, and what it cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from endstop import BlockingRuntime, Limits, ToolCall
+from endstop.core import events as e
+from endstop.tools.money import money
+from tests.cli import sample_tools
+from tests.cli.program import TOOLS, endstop, marked
+from tests.control.programs import driving
+
+
+def test_a_run_is_resumed_once_and_what_was_over_stays(tmp_path: Path) -> None:
+    """BH70, law 16: after kill -9 the run goes on, and nothing of it runs twice."""
+    calls = [
+        ("open_ticket", {"title": "one"}),
+        ("waits", {"mark": str(tmp_path / "mark")}),
+        ("pay", {"to": "ann", "amount": 1}),
+        ("pay", {"to": "bob", "amount": 2}),
+    ]
+    with driving(tmp_path, *calls) as driver:
+        driver.until(e.CallSettled, "0.0")
+        marked(tmp_path / "mark")
+        driver.until(e.CallStarted, "0.1")
+        driver.until(e.ApprovalAsked, "0.3")
+        refused = driver.ask("resume", driver.run, "--tools", TOOLS)
+        assert refused.returncode == 2
+        assert "is driven by a program that lives" in refused.stderr
+        driver.kill()
+
+        (listed,) = json.loads(driver.ask("runs", "--unfinished", "--json").stdout)["runs"]
+        assert (listed["run"], listed["state"]) == (driver.run, "interrupted")
+        assert len(listed["waiting_for_approval"]) == 2
+        assert "2 waiting for approval" in driver.ask("runs").stdout
+
+        assert driver.ask("reject", f"{driver.run}/0.3", "-m", "not now").returncode == 0
+        done = driver.ask("resume", "last", "--tools", TOOLS, "--yes", "--json")
+        assert done.returncode == 1, done.stderr
+        document = json.loads(done.stdout)
+        told = [(one["outcome"], one["reason"]) for one in document["calls"]]
+        assert told == [
+            ("succeeded", "ok"),
+            ("lost", "driver_lost"),
+            ("succeeded", "ok"),
+            ("rejected", "denied_by_human"),
+        ], "an answer that was given before is not undone by --yes"
+        texts = [one["text"] for one in document["observations"]]
+        assert texts[0] == "ticket 'one' opened"
+        started = [one.event for one in driver.events() if isinstance(one.event, e.CallStarted)]
+        assert len({one.call for one in started}) == len(started)
+
+        before = driver.events()
+        again = driver.ask("resume", driver.run, "--tools", TOOLS)
+        assert again.returncode == 1
+        assert "4 calls, 4 over" in again.stderr
+        assert driver.events() == before
+        assert driver.ask("runs", "--unfinished").stdout == "no run is unfinished\n"
+
+
+def test_the_books_are_in_the_journal(tmp_path: Path) -> None:
+    """Law 20 paid-once: reserved, spent and saved, with the runs below."""
+    journal = str(tmp_path / "runs.db")
+    limits = Limits(money=(money("0.10", "USD"),), calls=5, tool_calls=(("open_ticket", 3),))
+    ticket = ToolCall(model_id="", tool="open_ticket", arguments={"title": "x"})
+    with (
+        BlockingRuntime([sample_tools.open_ticket, sample_tools.pay], journal=journal) as runtime,
+        runtime.run("r", limits=limits) as run,
+    ):
+        outcomes = [str(one.outcome) for one in run.execute([ticket, ticket, ticket])]
+        assert outcomes == ["succeeded", "succeeded", "rejected"]
+    shown = endstop("budget", "r", "--journal", journal)
+    lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
+    assert "open_ticket 0 USD 0.08 USD 0.04 USD" in lines, shown.stdout
+    assert "all, in USD 0.10 USD 0 USD 0.08 USD 0.04 USD 0.02 USD" in lines
+    assert "calls started: 2 of 5" in lines
+    assert "open_ticket: 2 of 3" in lines
+    data = json.loads(endstop("budget", "r", "--journal", journal, "--json").stdout)
+    assert data["money"][0]["left"] == "0.02"
+
+
+def test_the_journal_of_the_configuration_is_used(tmp_path: Path) -> None:
+    with driving(tmp_path, ("read_file", {"path": "a"})) as driver:
+        driver.over()
+    (tmp_path / "endstop.toml").write_text('journal = "runs.db"\n', encoding="utf-8")
+    done = endstop("runs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert driver.run in done.stdout
+    assert endstop("approvals", cwd=tmp_path).stdout == "no call waits for approval\n"
+    assert endstop("budget", "last", cwd=tmp_path).stdout.startswith(f"run {driver.run}\n")
