@@ -179,11 +179,13 @@ def below(
 ) -> str:
     """Open a run below an owner; its id is the owner's with a number."""
     ledger = ledger_of(runtime)
-    number = ledger.ordinal(owner)
+    stem, number = owner.replace("/", "~"), ledger.ordinal(owner)
     if number == 0:
         watch_owner(runtime, ledger, owner)
-    name = f"{owner.replace('/', '~')}~{number}"
-    return runtime._make_run(name, limits, parent, detached)
+    # An owner that runs again after a crash goes on where its numbers ended.
+    while runtime._is_known(f"{stem}~{number}"):
+        number = ledger.ordinal(owner)
+    return runtime._make_run(f"{stem}~{number}", limits, parent, detached)
 
 
 def open_handles(owner: Run | BlockingRun) -> Sequence[Handle | BlockingHandle]:

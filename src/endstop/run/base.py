@@ -116,12 +116,16 @@ class BaseRuntime(Approvals, Questions):
     ) -> str:
         self._check_open()
         name = run_id if run_id is not None else new_run_id()
-        if run_id is not None and next(iter(self.engine.journal.read(run_id)), None) is not None:
+        if run_id is not None and self._is_known(run_id):
             raise CallerError(
                 f"run {run_id!r} is in the journal already; give every run an id of its own"
             )
         self.engine.tell(i.OpenRun(run=name, limits=limits, parent_call=parent, detached=detached))
         return name
+
+    def _is_known(self, run_id: str) -> bool:
+        """Whether the journal knows a run of this id."""
+        return next(iter(self.engine.journal.read(run_id)), None) is not None
 
     def _begin_preparing(self, call_id: str, run_id: str, plan: Plan) -> None:
         """Ask the hooks of a call, in the driver's own way, and tell the core what they said."""
