@@ -1,0 +1,1 @@
+"""The kill matrix: real processes, killed in every phase of a call."""
