@@ -152,12 +152,14 @@ def test_a_run_taken_by_force_refuses_its_old_driver_at_once(
     driver: SqliteJournal, other: SqliteJournal
 ) -> None:
     bell = driver.inbox().bell()
-    assert driver.inbox().lost(["r", "new"]) == []
+    assert driver.inbox().lost(lambda: ["r", "new"]) == []
     assert other.take_over("r", interrupt) is None, "its driver lives"
     assert other.take_over("r", interrupt, force=True) == [RunInterrupted(run="r")]
     assert bell.wait(WAIT_S), "the old driver hears of it"
-    assert driver.inbox().lost(["r", "new"]) == ["r"], "what is not recorded yet is still its own"
-    assert driver.inbox().lost(["r", "new"]) == [], "nothing new"
+    assert driver.inbox().lost(lambda: ["r", "new"]) == ["r"], (
+        "what is not recorded yet is still its own"
+    )
+    assert driver.inbox().lost(lambda: ["r", "new"]) == [], "nothing new"
     error = offer(driver, "r", 1, [RunClosing(run="r")])
     assert isinstance(error, StaleWriter)
     record(other, "r", 2, ended("r"))

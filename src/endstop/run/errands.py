@@ -52,23 +52,14 @@ class Errands:
         self._early = False
 
     def begin(self) -> None:
-        """Look for requests from now on, and at once; idempotent.
-
-        Does nothing where the journal has no inbox.
-        """
-        if self._found is None:
+        """Look for requests from now on; idempotent, and nothing where there is no inbox."""
+        if self._found is None or self._thread is not None:
             return
         with self._starting:
             if self._thread is None and not self._closing:
-                self._thread = threading.Thread(
-                    target=self._work, name="endstop-errands", daemon=True
-                )
-                self._thread.start()
-                return
-        try:
-            self._inbox.bell().ring()
-        except JournalError:
-            log.debug("the journal is closed: there are no more requests")
+                thread = threading.Thread(target=self._work, name="endstop-errands", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def catch_up(self) -> None:
         """Carry out what waits for a run that was just taken up, before anybody else may answer.
@@ -141,8 +132,11 @@ class Errands:
     def _give_up_lost(self, runtime: BaseRuntime) -> None:
         """Fence the runs that another process has taken; their workers are stopped."""
         engine = runtime.engine
-        with engine.lock:
-            mine = [run.id for run in engine.state.runs.values() if not run.ended]
+
+        def mine() -> list[str]:
+            with engine.lock:
+                return [run.id for run in engine.state.runs.values() if not run.ended]
+
         for run_id in self._inbox.lost(mine):
             with engine.lock:
                 run = engine.state.runs.get(run_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,17 +147,17 @@ class Inbox:
             ring(self._path, asker[0])
         return changed == 1
 
-    def lost(self, runs: Iterable[str]) -> list[str]:
+    def lost(self, runs: Callable[[], Iterable[str]]) -> list[str]:
         """Those of these runs, all open here, that somebody has taken from this owner.
 
-        Cheap unless a run of this journal was taken by force since this was asked last.
+        Cheap, and `runs` is not asked, unless a run was taken by force since this was asked last.
         """
         rows = self._read("get_meta", ("taken",))
         taken = rows[0][0] if rows else ""
         if taken == self._taken:
             return []
         found = []
-        for run in runs:
+        for run in runs():
             row = self._read("get_run", (run,))
             # A run that has just been opened is not recorded yet, and still ours.
             if row and row[0][0] != self._owner:
