@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from endstop.adapters.reply import Reply, read_reply
 from endstop.config import Config
 from endstop.core.terms import (
+    Backoff,
     Effect,
     EffectClass,
     Flag,
@@ -42,6 +43,7 @@ from endstop.run.questions import Question
 from endstop.run.results import BatchResult, CallResult, CallView, CancelReport
 from endstop.run.runtime import Runtime
 from endstop.tools.context import AsyncContext, Context, current
+from endstop.tools.reconcile import LostCall, Reconciled
 from endstop.tools.resources import shared
 from endstop.tools.tool import Tool, tool, tool_from_schema
 
@@ -67,6 +69,7 @@ __all__ = [
     "Ask",
     "AsyncAgent",
     "AsyncContext",
+    "Backoff",
     "BatchResult",
     "Block",
     "BlockingRun",
@@ -95,6 +98,7 @@ __all__ = [
     "JournalError",
     "Limits",
     "LocalAgent",
+    "LostCall",
     "Mode",
     "Money",
     "NotFound",
@@ -102,6 +106,7 @@ __all__ = [
     "Pending",
     "Question",
     "Reason",
+    "Reconciled",
     "Reject",
     "Reply",
     "Respond",

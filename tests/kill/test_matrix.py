@@ -223,7 +223,7 @@ def _books(events: list[e.Event], ended: bool) -> list[str]:
     # What was granted and may have happened is counted once: as reported, or as was reserved.
     granted = {one.call for one in events if isinstance(one, e.CallGranted)}
     for call in [state.calls[name] for name in granted]:
-        paid = sum(money.amount for money in (*call.spent, *((call.assumed,) * bool(call.assumed))))
+        paid = any(money.amount for money in call.spent) or call.assumed is not None
         if call.settled is not None and call.settled.effect is not Effect.NONE and not paid:
             wrong.append(f"law 20: {call.id} left {call.settled.effect} and cost nothing")
     return wrong

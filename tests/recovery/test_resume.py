@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from endstop import CallerError, Config, Effect, NotFound, Outcome, Reason, tool
@@ -153,9 +155,7 @@ def test_law_13_silence_is_not_consent_across_a_crash(street: Street, kind: str)
     """What is left of the time to answer is what was left, the time without a driver counted."""
     house, cut = asking(street, kind)
     asked = next(one for one in cut if isinstance(one, e.ApprovalAsked))
-    cut[cut.index(asked)] = e.ApprovalAsked(
-        **{name: getattr(asked, name) for name in asked.__slots__} | {"expires_s": 1e-6}
-    )
+    cut[cut.index(asked)] = replace(asked, expires_s=1e-6)
     second = street.open(kind, [house.rt.tools["pay"]], journal=crashed(cut))
     (batch,) = Resumed(second).finish()
     assert endings(batch) == [("rejected", "approval_expired", "none")]

@@ -27,6 +27,9 @@ Interrupt = Callable[..., object]
 _ABOVE = re.compile(r"\s*above\s+(.+)", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
+_SPAN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h)\s*")
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
@@ -166,7 +169,8 @@ def _backoff(tool: str, value: object) -> Backoff:
         return DEFAULT_BACKOFF
     parts = (value.first_s, value.factor, value.most_s) if isinstance(value, Backoff) else None
     if parts is None:
-        seconds = _seconds(tool, "backoff", value)
+        said = _SPAN.fullmatch(value) if isinstance(value, str) else None
+        seconds = _seconds(tool, "backoff", float(said[1]) * _UNITS[said[2]] if said else value)
         assert seconds is not None, "a value says something"
         first_s = 0.0 if seconds == "off" else seconds
         return Backoff(first_s=first_s, most_s=max(first_s, DEFAULT_BACKOFF.most_s))

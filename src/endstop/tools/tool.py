@@ -232,8 +232,8 @@ def tool(fn: Callable[..., Any] | None = None, /, **contract: Any) -> Any:
     `commits`: the body declares a commit point (`ctx.commit()`). `interrupt`: makes the body
     return. `terminate`: a success asks for no further model turn. `retries`: how often a failed
     attempt may be followed by another one, where that can do no harm (law 10 no-blind-retry);
-    `backoff`: seconds before the first of them, doubled each time, or `Backoff`. `reconcile`: asked
-    with a `LostCall` what became of a call that was lost; answers `Reconciled`.
+    `backoff`: seconds (or "1s", "2min") before the first of them, doubled each time, or `Backoff`.
+    `reconcile`: asked with a `LostCall` what became of a lost call; answers `Reconciled`.
 
     Raises ContractError where the declaration contradicts itself.
     """
