@@ -29,6 +29,8 @@ class Driver:
             reply(folder / "reply.json", *calls),
             "--tools",
             TOOLS,
+            "--tools",
+            Path(__file__).with_name("asking_tools.py"),
             "--journal",
             self.journal,
             "--approval-timeout",
@@ -73,9 +75,9 @@ class Driver:
         finally:
             journal.close()
 
-    def ask(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+    def ask(self, *arguments: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run another `endstop` on the same journal."""
-        return endstop(*arguments, "--journal", self.journal)
+        return endstop(*arguments, "--journal", self.journal, stdin=stdin)
 
     def kill(self) -> None:
         """End the program as a crash would."""

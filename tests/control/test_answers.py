@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -140,3 +141,40 @@ def test_what_asks_nothing_is_not_answered(tmp_path: Path) -> None:
         done = driver.ask("approve", f"{driver.run}/0.9")
         assert done.returncode == 2
         assert "is no call of run" in done.stderr
+
+
+def test_a_running_body_is_answered_from_another_terminal(tmp_path: Path) -> None:
+    with driving(tmp_path, ("greet", {}), ("log_in", {})) as driver:
+        question = driver.until(e.QuestionAsked, "0.0").event
+        assert isinstance(question, e.QuestionAsked)
+        driver.until(e.QuestionAsked, "0.1")
+        listed = json.loads(driver.ask("approvals", "--json").stdout)["questions"]
+        assert [(one["text"], one["secret"]) for one in listed] == [
+            ("Whom?", False),
+            ("Password?", True),
+        ]
+        shown = driver.ask("approvals").stdout
+        assert "greet asks\n  Whom?\n  one of: ann, bob\n" in shown
+        assert "the answer is a secret" in shown
+
+        refused = driver.ask("respond", f"{driver.run}/0.0", "eve")
+        assert refused.returncode == 2
+        assert "can be answered with one of: 'ann', 'bob'" in refused.stderr
+        assert driver.ask("respond", question.question, "ann").returncode == 0
+        late = driver.ask("respond", question.question, "bob")
+        assert late.returncode == 1
+
+        open_secret = driver.ask("respond", f"{driver.run}/0.1", "hunter2")
+        assert open_secret.returncode == 2
+        assert "leave TEXT out, and type it" in open_secret.stderr
+        secret = "correct horse battery staple"
+        done = driver.ask("respond", f"{driver.run}/0.1", stdin=f"{secret}\n")
+        assert done.returncode == 0, done.stderr
+
+        code, document, said = driver.over()
+        assert code == 0
+        values = [one["value"] for one in document["calls"]]
+        assert values == ["hello ann", hashlib.sha256(secret.encode()).hexdigest()]
+        assert secret not in said
+        for file in tmp_path.glob("runs.db*"):
+            assert secret.encode() not in file.read_bytes(), file.name

@@ -13,7 +13,7 @@ import pytest
 from endstop.core.events import RunClosing, RunInterrupted
 from endstop.core.terms import Outcome
 from endstop.errors import JournalError, NotFound, StaleWriter
-from endstop.store.bell import Bell, ring
+from endstop.store.bell import LETTERS_MAX, Bell, ring, send
 from endstop.store.protocol import Recorded
 from endstop.store.sqlite import SqliteJournal
 from tests.store.helpers import WAIT_S, ended, events_of, offer, opened, output, python, record
@@ -219,3 +219,39 @@ def test_waiting_ends_in_time_and_a_closed_journal_says_so(
     other.close()
     with pytest.raises(JournalError, match="is closed"):
         other.inbox()
+
+
+def test_a_secret_comes_by_letter_and_is_in_no_file(
+    driver: SqliteJournal, other: SqliteJournal, path: Path
+) -> None:
+    driver.inbox().bell()
+    asked = other.inbox().post("r", "r/0.0", "tell", {}, "ann", secret="tell nobody")
+    assert asked is not None
+    (request,) = driver.inbox().take()
+    name = request.body["letter"]
+    assert driver.inbox().bell().letter(name) == "tell nobody"
+    assert driver.inbox().bell().letter(name) is None, "handed out once"
+    for file in path.parent.glob("runs.db*"):
+        assert b"tell nobody" not in file.read_bytes()
+
+
+def test_a_secret_that_cannot_be_brought_posts_nothing(
+    driver: SqliteJournal, other: SqliteJournal
+) -> None:
+    for secret in ("nobody listens", "x" * 10_000):
+        with pytest.raises(JournalError, match="a secret cannot be brought to the driver"):
+            other.inbox().post("r", "r/0.0", "tell", {}, "ann", secret=secret)
+        driver.inbox().bell()
+    assert driver.inbox().take() == []
+
+
+def test_letters_that_nobody_asks_for_do_not_pile_up(tmp_path: Path) -> None:
+    bell = Bell(tmp_path / "runs.db", "host:boot:1:2:3")
+    names = []
+    for number in range(LETTERS_MAX + 1):
+        names.append(send(tmp_path / "runs.db", "host:boot:1:2:3", f"letter {number}"))
+        bell.wait(0)
+    assert None not in names
+    assert bell.letter(str(names[0])) is None
+    assert bell.letter(str(names[-1])) == f"letter {LETTERS_MAX}"
+    bell.close()

@@ -88,5 +88,5 @@ def test_the_journal_of_the_configuration_is_used(tmp_path: Path) -> None:
     done = endstop("runs", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert driver.run in done.stdout
-    assert endstop("approvals", cwd=tmp_path).stdout == "no call waits for approval\n"
+    assert endstop("approvals", cwd=tmp_path).stdout == "no call waits for a human\n"
     assert endstop("budget", "last", cwd=tmp_path).stdout.startswith(f"run {driver.run}\n")

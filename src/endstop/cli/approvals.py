@@ -15,6 +15,7 @@ from typing import Any
 
 from endstop.cli import look
 from endstop.cli.journal import Story, iso, opened, read_story
+from endstop.cli.questions import asked_data, asked_in, post_told, print_asked
 from endstop.cli.where import driver_words, find_target, opened_to_ask, row_of, story_of, who
 from endstop.core import events as e
 from endstop.core.payload import dumps, read_arguments
@@ -98,20 +99,28 @@ def _waiting(journal: SqliteJournal) -> Iterator[tuple[Story, Question, Request 
 
 
 def show_approvals(file: Path, *, as_json: bool) -> None:
-    """List the calls that wait for a human, in every run of a journal."""
+    """List the calls that wait for a human, before they start or while they run."""
     with opened(file) as journal:
         found = list(_waiting(journal))
+        rows = [row for row in journal.describe() if row.ended_at is None]
+        asked = [one for row in rows for one in asked_in(read_story(journal, row))]
     now = time.time()
     if as_json:
-        data = [_question_data(story, one, said, now) for story, one, said in found]
-        print(look.document({"journal": str(file), "approvals": data}))
+        data = {
+            "journal": str(file),
+            "approvals": [_question_data(story, one, said, now) for story, one, said in found],
+            "questions": [asked_data(one) for one in asked],
+        }
+        print(look.document(data))
         return
-    if not found:
-        print("no call waits for approval")
+    if not found and not asked:
+        print("no call waits for a human")
         return
     out = look.console(stderr=False)
     for story, one, said in found:
         _print_question(out, story, one, said, now)
+    for question in asked:
+        print_asked(out, question, now)
 
 
 def _print_question(
@@ -176,6 +185,31 @@ def answer(
         return _answer(journal, row.run, call, verdict, body)
 
 
+def respond(file: Path, wanted: str, text: str | None) -> int:
+    """Answer a call in its tool's place, or a question that its running body asks.
+
+    `wanted` is a call, or a question by its own id. Returns the exit code; see `answer`.
+    """
+    with opened_to_ask(file) as journal:
+        row, target = find_target(journal, wanted, file)
+        story = story_of(journal, row.run)
+        asked = [one for one in asked_in(story) if target in (one.event.question, one.event.call)]
+        if len(asked) > 1:
+            names = ", ".join(one.event.question for one in asked)
+            raise CallerError(f"{target} asks several things; answer one of: {names}")
+        if asked:
+            request = post_told(journal, asked[0], text)
+            if request is None:
+                return _say(f"{target}: its run is over; nothing was changed", 1)
+            return _wait(journal, row.run, target, Verdict.RESPOND, request)
+        if "?" in target:
+            return _say(f"{target} is over, or was never asked; nothing was changed", 1)
+        if text is None:
+            raise CallerError("give the result as TEXT")
+        body = {"verdict": str(Verdict.RESPOND), "text": text}
+        return _answer(journal, row.run, target, Verdict.RESPOND, body)
+
+
 def _answer(
     journal: SqliteJournal, run: str, call: str, verdict: Verdict, body: dict[str, Any]
 ) -> int:
@@ -217,7 +251,8 @@ def _wait(journal: SqliteJournal, run: str, call: str, verdict: Verdict, request
         return _say(f"{call} is {SAID[verdict]}", 0)
     if said is not None and what in ("refused", "failed", "not_found"):
         raise CallerError(f"{call}: {said['why']}")
-    won = _what_won(_question(story_of(journal, run), call))
+    question = questions(story_of(journal, run)).get(call)
+    won = "does not wait any more" if question is None else _what_won(question)
     return _say(f"{call} {won}; nothing was changed", 1)
 
 

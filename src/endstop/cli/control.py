@@ -111,7 +111,7 @@ def resume(
 
 
 def approvals(journal: Journal = None, as_json: AsJson = False) -> None:
-    """List the calls that wait for a human's approval."""
+    """List the calls that wait for a human: for approval, or for an answer while they run."""
     from endstop.cli.approvals import show_approvals
     from endstop.cli.where import journal_file
 
@@ -154,16 +154,23 @@ def reject(
 
 
 def respond(
-    call: Call,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The result that the model reads.")],
+    call: Annotated[
+        str, typer.Argument(metavar="CALL", help="A call, or a question by the id that is listed.")
+    ],
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="[TEXT]", help="The answer; a secret is typed instead."),
+    ] = None,
     journal: Journal = None,
 ) -> None:
-    """Answer a call in place of its tool, which does not run; exit codes as for `approve`."""
-    from endstop.cli.approvals import answer
-    from endstop.cli.where import journal_file
-    from endstop.core.terms import Verdict
+    """Answer in place of a tool, which then does not run, or a question that a running one asks.
 
-    raise typer.Exit(answer(journal_file(journal), call, Verdict.RESPOND, text=text))
+    Exit codes as for `approve`.
+    """
+    from endstop.cli.approvals import respond as answer_it
+    from endstop.cli.where import journal_file
+
+    raise typer.Exit(answer_it(journal_file(journal), call, text))
 
 
 def budget(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from endstop.core.state import CallState
 from endstop.core.terms import Phase, Verdict
 from endstop.errors import CallerError, JournalError, NotFound, StaleWriter
+from endstop.run.approvals import Answer, Approve, Edit, Reject, Respond
 
 if TYPE_CHECKING:
     from endstop.run.base import BaseRuntime
@@ -31,8 +32,8 @@ LATE_S = 0.25
 """How late the driver may be with what is due while a stop is under way, before it is helped."""
 JOIN_S = 1.0
 
-CANCEL, ANSWER = "cancel", "answer"
-"""The kinds of requests."""
+CANCEL, ANSWER, TELL = "cancel", "answer", "tell"
+"""The kinds of requests: stop something, answer an approval, answer a question of a body."""
 
 
 class Errands:
@@ -173,6 +174,8 @@ class Errands:
                 return self._cancel(runtime, request)
             if request.kind == ANSWER:
                 return self._answer(runtime, request)
+            if request.kind == TELL:
+                return self._tell(runtime, request)
             raise CallerError(f"this version of endstop knows no request {request.kind!r}")
         except NotFound as error:
             return {"what": "not_found", "why": str(error)}
@@ -197,18 +200,30 @@ class Errands:
 
     def _answer(self, runtime: BaseRuntime, request: Request) -> dict[str, Any]:
         """Law 13 one-approval: only what the human has seen, and only if nobody was faster."""
-        body, call_id = request.body, request.target
+        call_id, seen = request.target, str(request.body.get("digest", ""))
         call = runtime.engine.state.calls.get(call_id)
         if call is None:
             raise NotFound(f"no call {call_id!r} is here")
         pending = call.approval
-        if pending is not None and body.get("digest") != pending:
+        if pending is not None and seen != pending:
             raise CallerError("it asks for something else now than what was answered")
-        return {"what": "answered" if _say(runtime, request) else "too_late"}
+        landed = runtime._answer(call_id, _read_answer(request), request.by, seen)
+        return {"what": "answered" if landed else "too_late"}
+
+    def _tell(self, runtime: BaseRuntime, request: Request) -> dict[str, Any]:
+        """Answer a question of a running body; a secret is in no file."""
+        text = request.body.get("text")
+        letter = request.body.get("letter")
+        if letter is not None:
+            text = self._inbox.bell().letter(str(letter))
+            if text is None:
+                raise CallerError("the secret did not arrive; answer again")
+        landed = runtime.answer(request.target, str(text), by=request.by)
+        return {"what": "answered" if landed else "too_late"}
 
 
-def _say(runtime: BaseRuntime, request: Request) -> bool:
-    body, call_id, by = request.body, request.target, request.by
+def _read_answer(request: Request) -> Answer:
+    body = request.body
     text = str(body.get("text", ""))
     try:
         verdict = Verdict(body.get("verdict", ""))
@@ -216,13 +231,13 @@ def _say(runtime: BaseRuntime, request: Request) -> bool:
         raise CallerError(str(error)) from None
     match verdict:
         case Verdict.APPROVE:
-            return runtime.approve(call_id, by=by)
+            return Approve()
         case Verdict.REJECT:
-            return runtime.reject(call_id, text, by=by)
+            return Reject(text)
         case Verdict.RESPOND:
-            return runtime.respond(call_id, text, by=by)
+            return Respond(text)
         case Verdict.EDIT:
             arguments = body.get("arguments")
             if not isinstance(arguments, dict):
                 raise CallerError("an edit needs the new arguments as a JSON object")
-            return runtime.edit(call_id, arguments, by=by)
+            return Edit(arguments)

@@ -1,8 +1,10 @@
 """The doorbell of a journal: how one process wakes another without anybody polling.
 
 A datagram socket beside the journal, named after the owner that listens on it. A ring carries
-nothing: whoever hears it looks into the journal, which alone is believed. Where no socket can be
-made (another file system, another platform) nothing is heard, and whoever waits looks more often.
+nothing: whoever hears it looks into the journal, which alone is believed. Only what must never be
+in a file, a secret, comes as a letter, and is worth nothing without the request that names it.
+Where no socket can be made (another file system, another platform) nothing is heard, and whoever
+waits looks more often.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import secrets
 import selectors
 import socket
 from collections.abc import Iterator
@@ -21,6 +24,10 @@ from endstop.store.owner import exists, parse_owner
 _PREFIX, _SUFFIX = ".endstop-", ".bell"
 # The shortest limit of any platform for the path of a socket is 104 bytes, with its final zero.
 _ADDRESS_BYTES = 100
+LETTER_BYTES = 8_192
+"""Most of one letter, with the name by which it is asked for."""
+LETTERS_MAX = 64
+_NAME_BYTES = 32
 
 
 class Bell:
@@ -37,6 +44,7 @@ class Bell:
                 one.setblocking(False)
                 self._selector.register(one, selectors.EVENT_READ)
         self._wake.setblocking(False)
+        self._letters: dict[str, str] = {}
         self._closed = False
 
     @property
@@ -54,9 +62,23 @@ class Bell:
             raise
         for key, _ in ready:
             with suppress(OSError):
-                while key.fileobj.recv(64):  # type: ignore[union-attr]
-                    continue
+                while data := key.fileobj.recv(LETTER_BYTES):  # type: ignore[union-attr]
+                    self._keep(data)
         return bool(ready)
+
+    def _keep(self, data: bytes) -> None:
+        if len(data) <= _NAME_BYTES:
+            return
+        while len(self._letters) >= LETTERS_MAX:
+            # Whoever sent it has given up long ago, or never had a request for it.
+            del self._letters[next(iter(self._letters))]
+        name = data[:_NAME_BYTES].decode("ascii", "replace")
+        self._letters[name] = data[_NAME_BYTES:].decode("utf-8", "replace")
+
+    def letter(self, name: str) -> str | None:
+        """The letter with this name, handed out once; None where it has not come."""
+        self.wait(0)
+        return self._letters.pop(name, None)
 
     def ring(self) -> None:
         """Wake whoever waits in this process; from any thread."""
@@ -77,7 +99,17 @@ class Bell:
                 _path(self._journal, self._owner).unlink()
 
 
-def ring(journal: Path, owner: str) -> bool:
+def send(journal: Path, owner: str, text: str) -> str | None:
+    """Send a letter to an owner; returns the name to ask for it by, None where it cannot be sent.
+
+    Nothing of it is in any file.
+    """
+    name = secrets.token_hex(_NAME_BYTES // 2)
+    data = name.encode() + text.encode("utf-8", "replace")
+    return name if len(data) <= LETTER_BYTES and ring(journal, owner, data) else None
+
+
+def ring(journal: Path, owner: str, data: bytes = b"!") -> bool:
     """Ring the bell of an owner; false where nobody listens."""
     if not hasattr(socket, "AF_UNIX"):
         return False
@@ -87,10 +119,10 @@ def ring(journal: Path, owner: str) -> bool:
             _address(_path(journal, owner)) as address,
         ):
             bell.setblocking(False)
-            bell.sendto(b"!", address)
+            bell.sendto(data, address)
     except BlockingIOError:
-        # So many rings wait there that one more would say nothing new.
-        return True
+        # So many rings wait there that one more would say nothing new; a letter would.
+        return len(data) == 1
     except OSError:
         return False
     return True

@@ -17,7 +17,7 @@ from time import monotonic, time
 from typing import Any
 
 from endstop.errors import JournalError, NotFound
-from endstop.store.bell import Bell, ring
+from endstop.store.bell import Bell, ring, send
 from endstop.store.opening import connect
 from endstop.store.sql import SQL
 
@@ -65,14 +65,23 @@ class Inbox:
 
     # --- who asks ---------------------------------------------------------------------------------
 
-    def post(self, run: str, target: str, kind: str, body: dict[str, Any], by: str) -> int | None:
+    def post(
+        self,
+        run: str,
+        target: str,
+        kind: str,
+        body: dict[str, Any],
+        by: str,
+        *,
+        secret: str | None = None,
+    ) -> int | None:
         """Ask something of the driver of a run; returns the request's id, None if the run is over.
 
-        Raises NotFound for a run that the journal does not hold.
+        `secret` reaches the driver without being in the file. Raises NotFound for a run that the
+        journal does not hold, and JournalError where the secret cannot be brought to the driver.
         """
         # Before the request is there: its answer may come at once.
         self.bell()
-        values = (run, target, kind, json.dumps(body), by, time(), self._owner)
         with self._writing(f"run {run!r} cannot be asked for anything") as connection:
             found = connection.execute(SQL["get_run"], (run,)).fetchone()
             if found is None:
@@ -80,11 +89,20 @@ class Inbox:
             owner, ended_at = found
             if ended_at is not None:
                 return None
+            if secret is not None:
+                body = {**body, "letter": self._send(run, owner, secret)}
+            values = (run, target, kind, json.dumps(body), by, time(), self._owner)
             posted = connection.execute(SQL["post_request"], values).lastrowid
         if owner is not None:
             ring(self._path, owner)
         assert posted is not None, "an insert has a row"
         return posted
+
+    def _send(self, run: str, owner: str | None, secret: str) -> str:
+        name = None if owner is None else send(self._path, owner, secret)
+        if name is None:
+            raise JournalError(f"a secret cannot be brought to the driver of run {run!r}")
+        return name
 
     def answered(self, request: int) -> dict[str, Any] | None:
         """The answer to a request, or None while there is none."""
