@@ -19,7 +19,7 @@ from endstop.agents.errors import AgentError, DelegationFailed, DroppedHandles, 
 from endstop.agents.group import BlockingGroup, Group, gather
 from endstop.agents.handle import BlockingHandle, Handle, Proof
 from endstop.agents.local import LocalAgent
-from endstop.agents.offer import agent_tool
+from endstop.agents.offer import agent_tool, recognise
 
 __all__ = [
     "Agent",
@@ -45,4 +45,5 @@ __all__ = [
     "delegate_all",
     "gather",
     "open_handles",
+    "recognise",
 ]

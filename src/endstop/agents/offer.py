@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from endstop.agents.agent import Agent, Task, check_agent
 from endstop.agents.steps import converse
+from endstop.run.base import BaseRuntime
 from endstop.tools.context import AsyncContext
 from endstop.tools.tool import Tool, tool_from_schema
 
@@ -52,6 +53,17 @@ def hidden_tool(agent: Agent) -> Tool:
     if found is None:
         found = _hidden[agent] = _tool(agent, f"agent:{agent.name}", "", {})
     return found
+
+
+def recognise(runtime: BaseRuntime, *agents: Agent) -> None:
+    """Know these agents by name, so that `resume` can go on with what was delegated to them.
+
+    Without it a call that had begun is lost, as one of a tool that is gone; one that had not is
+    refused. Raises CallerError for two agents of one name.
+    """
+    for agent in agents:
+        check_agent(agent)
+        runtime.planner.recognise(hidden_tool(agent))
 
 
 def _tool(agent: Agent, name: str, description: str, contract: dict[str, Any]) -> Tool:

@@ -89,6 +89,7 @@ class Planner:
 
     def __init__(self, tools: Iterable[Tool], config: Config) -> None:
         self.tools: dict[str, Tool] = {}
+        self.hidden: dict[str, Tool] = {}
         self.config = config
         for tool in tools:
             self.add(tool)
@@ -100,6 +101,15 @@ class Planner:
         if self.tools.get(tool.name, tool) is not tool:
             raise CallerError(f"there are two tools named {tool.name!r}; give one another name")
         self.tools[tool.name] = tool
+
+    def recognise(self, tool: Tool) -> None:
+        """Know a tool that no model is offered, for the calls of runs that are resumed."""
+        if self.hidden.setdefault(tool.name, tool) is not tool:
+            raise CallerError(f"{tool.name!r} is known already; give one of the two another name")
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of a recorded call."""
+        return self.tools.get(name) or self.hidden.get(name)
 
     def plan(
         self,

@@ -83,7 +83,7 @@ class TakenUp:
     def _plan(self, accepted: e.CallAccepted, arguments: dict[str, Any] | None) -> Plan | Refusal:
         """The plan of a recorded call with the tools of this runtime, under its recorded terms."""
         planner = self._runtime.planner
-        tool = planner.tools.get(accepted.tool)
+        tool = planner.find(accepted.tool)
         if tool is None:
             words = f"the run was resumed where no tool is named {accepted.tool!r}"
             return Refusal(reason=Reason.UNKNOWN_TOOL, message=words)

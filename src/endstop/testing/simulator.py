@@ -192,7 +192,7 @@ class Sim:
         # Every start takes the same number of steps, whichever driver asks for it.
         coroutines.on_loop(0)
         self._coroutines = coroutines
-        engine.workers[Isolation.COROUTINE] = coroutines
+        engine.workers[Isolation.COROUTINE] = engine.workers[Isolation.REMOTE] = coroutines
         for kind in (Isolation.THREAD, Isolation.PROCESS):
             engine.workers[kind] = SimWorker(kind, tell, self.threads, self._fate)
 
