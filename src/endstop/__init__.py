@@ -40,6 +40,7 @@ from endstop.run.handles import Cancellation, Run
 from endstop.run.hooks import Block, HookCall, Rewrite
 from endstop.run.plans import Ask
 from endstop.run.questions import Question
+from endstop.run.remembering import Remember, Rule
 from endstop.run.results import BatchResult, CallResult, CallView, CancelReport
 from endstop.run.runtime import Runtime
 from endstop.tools.context import AsyncContext, Context, current
@@ -108,9 +109,11 @@ __all__ = [
     "Reason",
     "Reconciled",
     "Reject",
+    "Remember",
     "Reply",
     "Respond",
     "Rewrite",
+    "Rule",
     "Run",
     "Runtime",
     "StaleWriter",

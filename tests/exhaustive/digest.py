@@ -23,6 +23,11 @@ def digest(state: State, now: float) -> tuple[Any, ...]:
         tuple(r.id for r in state.check_runs),
         len(state.timers),
         tuple((call, *mine) for call, mine in state.questions.items()),
+        tuple(
+            (name, rule.tool, str(rule.same), None if until is None else max(0.0, until - now))
+            for mine in state.rules.values()
+            for name, (rule, until) in mine.items()
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from endstop.core.terms import (
     Mode,
     Reason,
     Refusal,
+    RuleTerms,
     Verdict,
 )
 from tests.exhaustive.explorer import Crash, Said, Wait, World
@@ -89,6 +90,13 @@ _QUESTION = i.Prepared(
     claims=(x("k"),),
     approval=ApprovalTerms(digest="d", expires_s=9.0),
 )
+
+
+def _asks(call: str, number: int = 1) -> i.Prepared:
+    terms = ApprovalTerms(digest="d", expires_s=9.0)
+    return i.Prepared(call=call, arguments={"a": number}, claims=(), approval=terms)
+
+
 _CHILD = (
     i.OpenRun(run="c", parent_call=C0),
     i.SubmitBatch(run="c", calls=(asked(x("k"), terms=_THREAD), asked(x("k"), terms=_THREAD))),
@@ -155,6 +163,30 @@ TWO_CALLS: tuple[World, ...] = (
             *cancels("r", C0),
             *TICK,
         ),
+    ),
+    World(
+        name="remembered",
+        setup=(
+            *begin(asked(ready=False, terms=PLAIN), asked(ready=False, terms=PLAIN)),
+            i.OpenRun(run="o"),
+            i.SubmitBatch(run="o", calls=(asked(ready=False, terms=PLAIN),)),
+        ),
+        alphabet=(
+            *(_asks(call) for call in (C0, C1, "o/0.0")),
+            _asks(C1, 2),
+            i.Answered(
+                call=C0,
+                digest="d",
+                verdict=Verdict.APPROVE,
+                remember=RuleTerms(same={"a": 1}, for_s=3.0),
+            ),
+            i.Answered(call=C1, digest="d", verdict=Verdict.REJECT),
+            i.RevokeRule(rule=C0),
+            *cancels("r"),
+            Wait(seconds=2.0),
+            *TICK,
+        ),
+        bound_s=8.0,
     ),
     World(
         name="process",

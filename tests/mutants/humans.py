@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.runner import Mutant
 
 HANDLER = ("tests/approvals/test_handler.py",)
+REMEMBER = ("tests/approvals/test_remember.py",)
 QUESTIONS = ("tests/approvals/test_questions.py",)
 ASKED = ("tests/exhaustive/test_two_calls.py::test_every_order_keeps_every_law[questions]",)
 
@@ -79,5 +80,37 @@ HUMANS: tuple[Mutant, ...] = (
         "    if call.humans <= len(state.questions.get(call.id, ())):\n",
         "    if not call.humans:\n",
         ASKED,
+    ),
+    planted(
+        "a rule never expires",
+        "13 one-approval",
+        "core/remembered.py",
+        "(until is None or now < until) and ",
+        "",
+        REMEMBER,
+    ),
+    planted(
+        "what looks alike is the same to a rule",
+        "13 one-approval",
+        "core/remembered.py",
+        "    return one is not MISSING and canonical(one) == canonical(other)\n",
+        "    return one == other\n",
+        REMEMBER,
+    ),
+    planted(
+        "a rule holds in detached runs",
+        "13 one-approval",
+        "core/remembered.py",
+        "        if not run.attached or run.parent is None:\n",
+        "        if run.parent is None:\n",
+        REMEMBER,
+    ),
+    planted(
+        "a rule is lost in a restart",
+        "13 one-approval",
+        "core/restore.py",
+        "    for at, rule in replay.rules.values():\n",
+        "    for at, rule in ():\n",
+        REMEMBER,
     ),
 )

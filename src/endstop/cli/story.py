@@ -15,6 +15,8 @@ def told(event: e.Event) -> str:
     match event:
         case e.RunOpened() | e.RunCancelled() | e.RunClosing() | e.RunInterrupted() | e.RunEnded():
             return _of_run(event)
+        case e.RuleMade() | e.RuleRevoked():
+            return _of_run(event)
         case e.BatchOpened() | e.BatchCancelled() | e.BatchClosed():
             return _of_batch(event)
         case e.CallSettled():
@@ -38,6 +40,13 @@ def _of_run(event: e.RunEvent) -> str:
             return "no further batch will come"
         case e.RunInterrupted():
             return "found without a driver: what may have begun is settled as lost"
+        case e.RuleMade():
+            same = look.arguments(event.same, 100)
+            with_same = f" with {same}" if same else ""
+            until = f", for {event.for_s:g} s" if event.for_s is not None else ""
+            return f"remembered: {look.words(event.tool)}{with_same} needs no other approval{until}"
+        case e.RuleRevoked():
+            return f"what was remembered of {event.rule} holds no more"
         case e.RunEnded():
             return f"run ended: {event.outcome} ({_why(event.reason)})"
         case _:
@@ -68,6 +77,7 @@ def _on_the_way(event: e.Event) -> str:
             return "asked for approval"
         case e.ApprovalAnswered():
             by = f" by {look.words(event.by)}" if event.by else ""
+            by += f", as remembered of {event.rule}" if event.rule else ""
             said = f": {look.words(event.message, 200)}" if event.message else ""
             return f"approval answered: {event.verdict}{by}{said}"
         case e.CallQueued():

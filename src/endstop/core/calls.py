@@ -7,7 +7,7 @@ it is in? If not, nothing follows from it.
 from __future__ import annotations
 
 from endstop.core import events as e
-from endstop.core import gate, settling
+from endstop.core import gate, remembered, settling
 from endstop.core import inputs as i
 from endstop.core.record import maker
 from endstop.core.state import BatchState, CallState, State
@@ -41,18 +41,17 @@ def prepared(state: State, said: i.Prepared, now: float) -> list[e.Event]:
                 cost=said.cost,
             )
         ]
-    return [
-        e.ApprovalAsked(
-            run=call.run.id,
-            call=call.id,
-            digest=said.approval.digest,
-            prompt=said.approval.prompt,
-            expires_s=said.approval.expires_s,
-            arguments=said.arguments,
-            claims=said.claims,
-            cost=said.cost,
-        )
-    ]
+    asked = e.ApprovalAsked(
+        run=call.run.id,
+        call=call.id,
+        digest=said.approval.digest,
+        prompt=said.approval.prompt,
+        expires_s=said.approval.expires_s,
+        arguments=said.arguments,
+        claims=said.claims,
+        cost=said.cost,
+    )
+    return [asked, *remembered.by_rule(state, call, asked, now)]
 
 
 def refused(state: State, said: i.Refused, now: float) -> list[e.Event]:
@@ -78,7 +77,11 @@ def answered(state: State, said: i.Answered, now: float) -> list[e.Event]:
     )
     match said.verdict:
         case Verdict.APPROVE:
-            return [answered, e.CallQueued(run=run, call=call.id)]
+            return [
+                answered,
+                *remembered.made_by(call, said),
+                e.CallQueued(run=run, call=call.id),
+            ]
         case Verdict.EDIT:
             assert said.arguments is not None, "an edit carries the new arguments"
             queued = e.CallQueued(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from endstop.core import calls, gate, questions, settling
+from endstop.core import calls, gate, questions, remembered, settling
 from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.evolve import APPLY
@@ -258,6 +258,7 @@ _DECIDE: dict[type, Callable[[State, Any, float], list[e.Event]]] = {
     i.Prepared: calls.prepared,
     i.Refused: calls.refused,
     i.Answered: calls.answered,
+    i.RevokeRule: remembered.revoke,
     i.Claimed: calls.claimed,
     i.StartFailed: calls.start_failed,
     i.BodyEnded: calls.body_ended,

@@ -15,6 +15,8 @@ from endstop.core.human import CallResumed as CallResumed
 from endstop.core.human import QuestionAnswered as QuestionAnswered
 from endstop.core.human import QuestionAsked as QuestionAsked
 from endstop.core.human import QuestionWithdrawn as QuestionWithdrawn
+from endstop.core.human import RuleMade as RuleMade
+from endstop.core.human import RuleRevoked as RuleRevoked
 from endstop.core.record import record
 from endstop.core.terms import (
     Claim,
@@ -328,6 +330,8 @@ RunEvent = (
     | RunInterrupted
     | RunResumed
     | RunEnded
+    | RuleMade
+    | RuleRevoked
     | BatchOpened
     | BatchCancelled
     | BatchClosed

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from endstop.core import events as e
-from endstop.core import gate, pauses
+from endstop.core import gate, pauses, remembered
 from endstop.core.books import add_money, close_books
 from endstop.core.deadlines import Meter
 from endstop.core.rules import MOVES
@@ -89,6 +89,7 @@ def _run_ended(state: State, event: e.RunEnded, now: float) -> None:
     assert not run.ended, "a run ends once (law 3 one-ending)"
     assert run.open_batches == 0, "a run ends after its batches"
     run.ended = True
+    state.rules.pop(run.id, None)
 
 
 def _batch_opened(state: State, event: e.BatchOpened, now: float) -> None:
@@ -363,6 +364,8 @@ APPLY: dict[type, Callable[[State, Any, float], None]] = {
     e.RunInterrupted: _run_interrupted,
     e.RunResumed: _run_resumed,
     e.RunEnded: _run_ended,
+    e.RuleMade: remembered.made,
+    e.RuleRevoked: remembered.revoked,
     e.BatchOpened: _batch_opened,
     e.BatchCancelled: _batch_cancelled,
     e.BatchClosed: _batch_closed,

@@ -29,7 +29,8 @@ class ApprovalAsked:
 class ApprovalAnswered:
     """The one answer to an approval; consumed here (law 13 one-approval).
 
-    After an edit, `final` is the digest of what will run.
+    After an edit, `final` is the digest of what will run. Where a human's earlier yes was
+    remembered, `rule` names the rule that answered.
     """
 
     run: str
@@ -39,6 +40,7 @@ class ApprovalAnswered:
     message: str = ""
     by: str = ""
     final: str = ""
+    rule: str = ""
 
 
 @record
@@ -92,3 +94,28 @@ class QuestionWithdrawn:
     run: str
     call: str
     question: str
+
+
+@record
+class RuleMade:
+    """A yes is remembered: calls of `tool` with the `same` arguments need no other.
+
+    `rule` is the call whose answer it was. It holds for its run and the runs below it, for `for_s`
+    seconds or until the run is over.
+    """
+
+    run: str
+    rule: str
+    tool: str
+    same: dict[str, Any]
+    for_s: float | None = None
+    by: str = ""
+
+
+@record
+class RuleRevoked:
+    """A rule holds no more; what it has let through is not called back."""
+
+    run: str
+    rule: str
+    by: str = ""

@@ -19,6 +19,7 @@ from endstop.core.terms import (
     Money,
     Reason,
     Refusal,
+    RuleTerms,
     Verdict,
 )
 
@@ -102,8 +103,8 @@ class Answered:
     """A human answered the approval of one call (law 13 one-approval).
 
     `digest` must be that of the pending question. With `edit`, the remaining fields carry the new,
-    validated arguments, and `final` their digest; with `reject` and `respond`, `message` is what
-    the model will read.
+    validated arguments, and `final` their digest; a yes may ask to `remember` it; with `reject` and
+    `respond`, `message` is what the model will read.
     """
 
     call: str
@@ -115,6 +116,15 @@ class Answered:
     claims: tuple[Claim, ...] = ()
     cost: Money | None = None
     final: str = ""
+    remember: RuleTerms | None = None
+
+
+@record
+class RevokeRule:
+    """A human takes a remembered yes back."""
+
+    rule: str
+    by: str = ""
 
 
 @record
@@ -301,6 +311,7 @@ Input = (
     | Prepared
     | Refused
     | Answered
+    | RevokeRule
     | Claimed
     | StartFailed
     | BodyEnded

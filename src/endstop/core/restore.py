@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from endstop.core import events as e
-from endstop.core import pauses
+from endstop.core import pauses, remembered
 from endstop.core.books import add_money
 from endstop.core.deadlines import Meter
 from endstop.core.state import BatchState, CallState, RunState, Stage, State
@@ -41,6 +41,8 @@ def restore(state: State, recorded: Iterable[Stamped], now: float, wall_now: flo
     state.runs[replay.run.id] = replay.run
     for batch in replay.run.batches:
         replay.finish(batch, now, wall_now)
+    for at, rule in replay.rules.values():
+        remembered.made(state, rule, now - max(0.0, wall_now - at))
     return replay.run
 
 
@@ -56,6 +58,7 @@ class _Replay:
         self.asked: dict[str, tuple[float, e.ApprovalAsked]] = {}
         self.meters: dict[str, Meter] = {}
         self.paused: set[str] = set()
+        self.rules: dict[str, tuple[float, e.RuleMade]] = {}
 
     def read(self, at: float, event: e.Event) -> None:
         self.at = max(self.at, at)
@@ -85,6 +88,12 @@ class _Replay:
     def _ended(self, event: e.RunEnded) -> None:
         assert self.run is not None
         self.run.ended = True
+
+    def _rule_made(self, event: e.RuleMade) -> None:
+        self.rules[event.rule] = (self.at, event)
+
+    def _rule_revoked(self, event: e.RuleRevoked) -> None:
+        del self.rules[event.rule]
 
     def _batch_opened(self, event: e.BatchOpened) -> None:
         assert self.run is not None
@@ -275,6 +284,8 @@ _READ: dict[type, Callable[[_Replay, Any], None]] = {
     e.RunOpened: _Replay._opened,
     e.RunCancelled: _Replay._cancelled,
     e.RunClosing: _Replay._closing,
+    e.RuleMade: _Replay._rule_made,
+    e.RuleRevoked: _Replay._rule_revoked,
     e.RunEnded: _Replay._ended,
     e.BatchOpened: _Replay._batch_opened,
     e.BatchCancelled: _Replay._batch_cancelled,

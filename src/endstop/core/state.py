@@ -20,6 +20,7 @@ from endstop.core.events import (
     CallRetried,
     CallSettled,
     QuestionAsked,
+    RuleMade,
     RunOpened,
 )
 from endstop.core.resources import ResourceTable
@@ -273,7 +274,8 @@ class State:
     """Everything that one runtime knows.
 
     `approvals` are the questions about calls that have not begun; `questions` those of bodies, by
-    call and by id.
+    call and by id. `rules` are what is remembered of approvals, by run and by id, each with the
+    instant of its end.
     """
 
     __slots__ = (
@@ -284,6 +286,7 @@ class State:
         "lines",
         "questions",
         "resources",
+        "rules",
         "runs",
         "slots",
         "timers",
@@ -295,6 +298,7 @@ class State:
         self.calls: dict[str, CallState] = {}
         self.approvals: dict[str, ApprovalAsked] = {}
         self.questions: dict[str, dict[str, QuestionAsked]] = {}
+        self.rules: dict[str, dict[str, tuple[RuleMade, float | None]]] = {}
         self.resources = ResourceTable()
         self.slots = {kind: Slots(limits.get(kind)) for kind in Isolation}
         self.lines = tuple(self.slots.values())

@@ -265,6 +265,14 @@ class Refusal:
 
 
 @record
+class RuleTerms:
+    """What is remembered of a yes: the values of the arguments that count, and for how long."""
+
+    same: dict[str, Any]
+    for_s: float | None = None
+
+
+@record
 class ApprovalTerms:
     """What a human is asked: bound by `digest` to tool, final arguments and target (law 13)."""
 

@@ -23,6 +23,7 @@ from endstop.core.terms import Money, Phase, Verdict
 from endstop.core.text import safe_text
 from endstop.errors import CallerError, NotFound
 from endstop.run.plans import Plan, digest
+from endstop.run.remembering import Remember
 from endstop.work.thread import DaemonThreads
 
 if TYPE_CHECKING:
@@ -40,7 +41,12 @@ APPROVER_THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """A handler's yes: the call runs with the arguments that were shown."""
+    """A handler's yes: the call runs with the arguments that were shown.
+
+    With `remember`, later calls that fit need no other answer.
+    """
+
+    remember: Remember | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +89,9 @@ class Pending:
     cost: Money | None = None
     _runtime: Approvals = field(repr=False, compare=False)
 
-    def approve(self, *, by: str = "") -> bool:
+    def approve(self, *, by: str = "", remember: Remember | None = None) -> bool:
         """Let it run; see `Runtime.approve`."""
-        return self._runtime._answer(self.call_id, Approve(), by, self.digest)
+        return self._runtime._answer(self.call_id, Approve(remember), by, self.digest)
 
     def reject(self, message: str = "", *, by: str = "") -> bool:
         """Refuse it; see `Runtime.reject`."""
@@ -135,13 +141,14 @@ class Approvals:
             now = self.engine.clock()
             return [self._pending(asked, now) for asked in self.engine.state.approvals.values()]
 
-    def approve(self, call_id: str, *, by: str = "") -> bool:
+    def approve(self, call_id: str, *, by: str = "", remember: Remember | None = None) -> bool:
         """Let a call that waits for approval go on; false if it does not wait any more.
 
         An answer is used once and is void after a cancel (law 13 one-approval). `by` is recorded.
-        Raises NotFound for a call that is not here.
+        With `remember`, later calls that fit need no other answer; see `Remember`. Raises NotFound
+        for a call that is not here.
         """
-        return self._answer(call_id, Approve(), by)
+        return self._answer(call_id, Approve(remember), by)
 
     def reject(self, call_id: str, message: str = "", *, by: str = "") -> bool:
         """Refuse a call that waits for approval, with words for the model; false if too late."""
@@ -183,6 +190,9 @@ class Approvals:
         if asked is None or (seen is not None and seen != asked):
             return False
         edited = self._edited(call_id, answer.arguments) if isinstance(answer, Edit) else None
+        terms = None
+        if isinstance(answer, Approve) and answer.remember is not None:
+            terms = answer.remember.terms(call.arguments or {})
         said = i.Answered(
             call=call_id,
             digest=asked,
@@ -192,6 +202,7 @@ class Approvals:
             arguments=edited.arguments if edited else None,
             claims=edited.claims if edited else (),
             cost=edited.cost if edited else None,
+            remember=terms,
             final=digest(edited.tool_name, edited.arguments, edited.claims) if edited else "",
         )
 

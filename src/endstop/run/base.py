@@ -34,6 +34,7 @@ from endstop.run.parking import Parking
 from endstop.run.plans import Plan, Planner, digest
 from endstop.run.promise import Promise
 from endstop.run.questions import Questions
+from endstop.run.remembering import Rules
 from endstop.run.results import BatchResult, CallResult, CallView
 from endstop.run.submitted import Books, Own, here
 from endstop.store import open_journal
@@ -54,7 +55,7 @@ class BatchTerms:
     on_failure: str = "continue"
 
 
-class BaseRuntime(Approvals, Questions):
+class BaseRuntime(Approvals, Rules, Questions):
     """The part of a runtime that is the same whether the caller has an event loop or not."""
 
     def __init__(

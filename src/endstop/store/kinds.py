@@ -14,6 +14,8 @@ KINDS = MappingProxyType(
         "run_interrupted": language.RunInterrupted,
         "run_resumed": language.RunResumed,
         "run_ended": language.RunEnded,
+        "rule_made": language.RuleMade,
+        "rule_revoked": language.RuleRevoked,
         "batch_opened": language.BatchOpened,
         "batch_cancelled": language.BatchCancelled,
         "batch_closed": language.BatchClosed,

@@ -72,6 +72,8 @@ class _Story:
                 | e.RunInterrupted()
                 | e.RunResumed()
                 | e.RunEnded()
+                | e.RuleMade()
+                | e.RuleRevoked()
                 | e.BatchOpened()
                 | e.BatchCancelled()
                 | e.BatchClosed()
@@ -114,7 +116,7 @@ class _Story:
             case e.RunResumed():
                 if event.run in self.ended or event.run in self.cancelled:
                     self.wrong.append(f"law 3 one-ending: {event.run} was resumed after its end")
-            case e.RunClosing():
+            case e.RunClosing() | e.RuleMade() | e.RuleRevoked():
                 pass
 
     def _interrupted(self, run: str) -> None:
