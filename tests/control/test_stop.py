@@ -11,6 +11,7 @@ from endstop.core import events as e
 from endstop.core.terms import StoppedBy
 from tests.cli.program import endstop, gone, marked
 from tests.control.programs import Driver, driving
+from tests.store.helpers import python
 
 
 def endings(driver: Driver) -> dict[str, tuple[str, str, str]]:
@@ -148,3 +149,56 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "there is no journal" in done.stderr
     assert not (tmp_path / "none.db").exists()
+
+
+NESTED = """
+import sys, threading
+from endstop import BlockingRuntime, Context, ToolCall, tool
+
+@tool(resources=[])
+def waits(ctx: Context) -> str:
+    \"\"\"Wait.\"\"\"
+    ctx.sleep(3600)
+    return "never"
+
+runtime = BlockingRuntime([waits], journal=sys.argv[1])
+call = ToolCall(model_id="", tool="waits", arguments={})
+
+def drive(name, parent=None, detached=False, calls=1):
+    started = threading.Semaphore(0)
+    watch = runtime.observe(lambda one: started.release() if one.run == name else None)
+    run = runtime.run(name, parent=parent, detached=detached)
+    threading.Thread(target=run.execute, args=([call] * calls,), daemon=True).start()
+    while sum(v.phase == "running" and v.call_id.startswith(name) for v in runtime.calls()) < calls:
+        started.acquire()
+
+drive("top", calls=2)
+drive("attached", "top/0.0")
+drive("deeper", "attached/0.0")
+drive("other", "top/0.1")
+drive("detached", "top/0.0", detached=True)
+runtime.engine.journal.flush()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "below"), [("top", ["attached", "deeper", "other"]), ("top/0.1", ["other"])]
+)
+def test_what_works_below_a_run_without_driver_ends_with_it(
+    tmp_path: Path, target: str, below: list[str]
+) -> None:
+    """Law 17 children-settle: attached runs end, detached ones and finished siblings stay."""
+    journal = tmp_path / "runs.db"
+    program = python(NESTED, journal)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    program.kill()
+    program.communicate()
+    said = json.loads(endstop("stop", target, "--journal", journal, "--json").stdout)
+    assert said["how"] == "driver_gone"
+    assert sorted(said["ended_runs_below"]) == below
+    runs = json.loads(endstop("runs", "--journal", journal, "--json").stdout)["runs"]
+    ended = {one["run"] for one in runs if one["state"] == "ended"}
+    assert ended == {*below, *([target] if target == "top" else [])}

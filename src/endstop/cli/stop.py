@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from endstop.cli import look
 from endstop.cli.journal import Story, call_data, truth
 from endstop.cli.where import driver_words, find_target, opened_to_ask, row_of, story_of, who
-from endstop.core.events import CallSettled, Event
+from endstop.core.events import CallSettled, Event, RunOpened
 from endstop.core.terms import Effect, Mode, Outcome, Reason
 from endstop.errors import CallerError, NotFound
 from endstop.run.errands import CANCEL
@@ -44,7 +44,7 @@ class How(StrEnum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Stop:
-    """One stop that was asked for. `ended` are the calls that it ended."""
+    """One stop. `ended` are the calls that it ended, `below` the runs that worked for them."""
 
     journal: SqliteJournal
     run: str
@@ -53,6 +53,7 @@ class Stop:
     how: How = How.ALREADY
     owner: str | None = None
     ended: tuple[str, ...] = ()
+    below: list[str] = field(default_factory=list)
 
     # --- doing it ---------------------------------------------------------------------------------
 
@@ -162,7 +163,26 @@ class Stop:
         if events:
             self.how = how
             self.ended = tuple(one.call for one in events if isinstance(one, CallSettled))
+            self._end_below(self.run, self.target, force=force)
         return True
+
+    def _end_below(self, run: str, target: str, *, force: bool) -> None:
+        """End the attached runs that worked for what was ended (law 17 children-settle)."""
+
+        def decide(recorded: list[Recorded]) -> list[Event]:
+            events = [one.event for one in recorded]
+            reason = Reason.PARENT_CANCELLED
+            return stopping(events, events[0].run, reason, self.mode, may_live=force)
+
+        for child in self.journal.children(run):
+            opened = next(self.journal.read(child)).event
+            assert isinstance(opened, RunOpened), "a run begins with its opening"
+            parent = opened.parent_call or ""
+            if opened.detached or target not in (run, parent, parent.rpartition(".")[0]):
+                continue
+            if self.journal.take_over(child, decide, force=force):
+                self.below.append(child)
+            self._end_below(child, child, force=force)
 
     # --- saying it --------------------------------------------------------------------------------
 
@@ -170,6 +190,8 @@ class Stop:
         """What happened, in a sentence or two."""
         what = f"run {self.run}" if self.target == self.run else f"{self.target}"
         ended = look.plural(len(self.ended), "call")
+        if self.below:
+            ended += f" and {look.plural(len(self.below), 'run')} below"
         driver = driver_words(self.owner)
         match self.how:
             case How.ALREADY:
@@ -217,6 +239,7 @@ def stop(file: Path, wanted: str, mode: Mode, *, as_json: bool) -> int:
             "target": target,
             "how": str(done.how),
             "ended": list(done.ended),
+            "ended_runs_below": done.below,
             "run_outcome": story.row.outcome,
             "calls": [call_data(story, story.calls[call]) for call in calls],
         }
