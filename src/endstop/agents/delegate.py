@@ -179,12 +179,13 @@ def below(
 ) -> str:
     """Open a run below an owner; its id is the owner's with a number."""
     ledger = ledger_of(runtime)
-    stem, number = owner.replace("/", "~"), ledger.ordinal(owner)
-    if number == 0:
-        watch_owner(runtime, ledger, owner)
+    stem, first = owner.replace("/", "~"), ledger.ordinal(owner)
+    number = first
     # An owner that runs again after a crash goes on where its numbers ended.
     while runtime._is_known(f"{stem}~{number}"):
         number = ledger.ordinal(owner)
+    if first == 0:
+        watch_owner(runtime, ledger, owner)
     return runtime._make_run(f"{stem}~{number}", limits, parent, detached)
 
 

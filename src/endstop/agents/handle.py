@@ -246,6 +246,13 @@ class BlockingHandle(BaseHandle):
     _base: BlockingRuntime
     _shown = False
 
+    @property
+    def done(self) -> bool:
+        """Whether the call has its one ending; lets happen what is due by now."""
+        if not self._over.done:
+            self._base._until(self._over, 0.0)
+        return self._over.done
+
     def result(self, timeout_s: float | None = None) -> Any:
         """The value of the call, waited for. Raises what `await handle` raises.
 

@@ -8,8 +8,8 @@ supervisor (law 17 children-settle).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from endstop.agents.agent import Agent, Task, check_agent
 from endstop.agents.steps import converse
@@ -26,7 +26,7 @@ PARAMETERS: dict[str, Any] = {
     "additionalProperties": False,
 }
 
-_hidden: WeakKeyDictionary[Agent, Tool] = WeakKeyDictionary()
+_KEPT = "_endstop_tool"
 
 
 def agent_tool(
@@ -45,14 +45,14 @@ def agent_tool(
 
 def hidden_tool(agent: Agent) -> Tool:
     """The tool of the calls that are delegated to an agent; no model is offered it."""
-    try:
-        found = _hidden.get(agent)
-    except TypeError:
-        # Neither kept nor compared: made anew for every call.
-        return _tool(agent, f"agent:{agent.name}", "", {})
-    if found is None:
-        found = _hidden[agent] = _tool(agent, f"agent:{agent.name}", "", {})
-    return found
+    found = getattr(agent, _KEPT, None)
+    if isinstance(found, Tool):
+        return found
+    made = _tool(agent, f"agent:{agent.name}", "", {})
+    # With the agent, not in a table here: the tool holds the agent, and both shall go together.
+    with suppress(AttributeError, TypeError):
+        object.__setattr__(agent, _KEPT, made)
+    return made
 
 
 def recognise(runtime: BaseRuntime, *agents: Agent) -> None:
