@@ -109,7 +109,9 @@ def nested(kind: str, depth: int, script: Script, **terms: Any) -> LocalAgent:
 
 
 @pytest.mark.parametrize("driven", ["by a caller", "by a model"])
-def test_a_stop_reaches_the_whole_tree_in_one_grace(street: Street, kind: str, driven: str) -> None:
+def test_BH69_a_stop_reaches_the_whole_tree_in_one_grace(
+    street: Street, kind: str, driven: str
+) -> None:
     """BH69: a peer at depth 3 that does not stop costs one grace, not one for every level."""
     script = Script(stopping=False)
     agent = nested(kind, 3, script)
@@ -141,7 +143,7 @@ def test_a_stop_reaches_the_whole_tree_in_one_grace(street: Street, kind: str, d
     desk.check_closed()
 
 
-def test_a_detached_branch_lives_on_and_is_listed(street: Street, kind: str) -> None:
+def test_BH69_a_detached_branch_lives_on_and_is_listed(street: Street, kind: str) -> None:
     script, apart = Script(), Script()
     ids: list[str] = []
 
@@ -166,7 +168,7 @@ def test_a_detached_branch_lives_on_and_is_listed(street: Street, kind: str) -> 
     desk.check_closed()
 
 
-def test_finished_children_keep_their_results(street: Street, kind: str) -> None:
+def test_BH68_finished_children_keep_their_results(street: Street, kind: str) -> None:
     """BH68: A has finished, B runs; cancel the parent; A stays readable, B has its own ending."""
     script = Script()
     handles: list[Any] = []
@@ -190,7 +192,7 @@ def test_finished_children_keep_their_results(street: Street, kind: str) -> None
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["group", "one by one"])
-def test_waiting_parents_hold_no_slot(street: Street, kind: str, together: bool) -> None:
+def test_BH53_waiting_parents_hold_no_slot(street: Street, kind: str, together: bool) -> None:
     """BH53: limit 2, two parents with two children each; all finish and no more than 2 work."""
     gauge = Gauge()
 
@@ -284,7 +286,7 @@ def test_an_agent_s_own_limits_are_kept(street: Street, kind: str) -> None:
     desk.check_closed()
 
 
-def test_an_abandoned_child_keeps_its_lease(street: Street, kind: str) -> None:
+def test_BH34_an_abandoned_child_keeps_its_lease(street: Street, kind: str) -> None:
     """BH34: whoever needs the same lease waits until the first one really ends."""
     script = Script(stopping=False)
     contract = {"resources": ("account:L",)}

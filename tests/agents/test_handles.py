@@ -9,6 +9,7 @@ import pytest
 
 from endstop import (
     Block,
+    BlockingRuntime,
     CallerError,
     DeferredAgent,
     DelegationFailed,
@@ -23,7 +24,7 @@ from endstop.agents import Proof, Task, gather, open_handles
 from endstop.agents.delegate import GROUP_MAX
 from endstop.core import events as e
 from tests.agents.desk import QUICK, Desk, Script
-from tests.driving import Street, endings, until
+from tests.driving import Street, endings, quick, until
 
 CANCELLED_UNSENT = [("cancelled", "cancelled_by_user", "none")]
 
@@ -237,7 +238,7 @@ def test_the_check_replaces_no_error(street: Street) -> None:
     asyncio.run(scenario())
 
 
-def test_a_cancelled_run_drops_nothing_and_keeps_what_had_finished(
+def test_BH68_a_cancelled_run_drops_nothing_and_keeps_what_had_finished(
     street: Street, kind: str
 ) -> None:
     """BH68: cancelling a parent disposes of no result; what ran has its own ending."""
@@ -273,6 +274,16 @@ def test_a_bounded_wait_stops_nothing(street: Street, kind: str) -> None:
     assert desk.take(handle) == "did works"
     assert script.count("cancel") == 0
     desk.check_closed()
+
+
+def test_a_blocking_caller_that_only_looks_sees_a_deadline_pass() -> None:
+    script = Script()
+    with BlockingRuntime(config=quick()) as runtime, runtime.run("r") as run:
+        handle = delegate(script.peer(), "works", run=run, timeout_s=0.05)
+        until(lambda: handle.done)
+        assert handle.answer is not None
+        assert endings([handle.answer]) == [("timed_out", "deadline", "unknown")]
+        close_turn(run)
 
 
 def test_who_is_cancelled_while_it_awaits_stops_the_call() -> None:

@@ -207,7 +207,7 @@ def test_a_step_that_hangs_is_bounded(street: Street, kind: str, step: str) -> N
     desk.check_closed()
 
 
-def test_a_few_lost_answers_are_no_death(street: Street, kind: str) -> None:
+def test_BH52_a_few_lost_answers_are_no_death(street: Street, kind: str) -> None:
     """BH52: a peer that is too busy to answer is asked again; its call counts as alive."""
     asked: list[int] = []
 
@@ -225,7 +225,7 @@ def test_a_few_lost_answers_are_no_death(street: Street, kind: str) -> None:
     desk.check_closed()
 
 
-def test_a_peer_that_dies_frees_who_waits_for_it(street: Street, kind: str) -> None:
+def test_BH52_a_peer_that_dies_frees_who_waits_for_it(street: Street, kind: str) -> None:
     """BH52: on a real death the call fails, its lock is released, and the next one goes on."""
     script = Script()
     contract = {"resources": ("server:one",)}

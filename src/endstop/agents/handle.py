@@ -249,8 +249,11 @@ class BlockingHandle(BaseHandle):
     @property
     def done(self) -> bool:
         """Whether the call has its one ending; lets happen what is due by now."""
+        engine = self._base.engine
         if not self._over.done:
-            self._base._until(self._over, 0.0)
+            due = engine.next_due()
+            if due is not None and due <= engine.clock():
+                engine.tick()
         return self._over.done
 
     def result(self, timeout_s: float | None = None) -> Any:
