@@ -247,6 +247,7 @@ def test_the_shell_declares_what_it_is() -> None:
         "detach",
         "output_limit",
         "terminal",
+        "pty",
     }
     (claim,) = shell.claims({"command": "true"})
     assert claim.resource.startswith("terminal:")

@@ -27,6 +27,7 @@ from endstop.tools.context import BodyContext, Context
 from endstop.tools.tool import tool
 from endstop.work import runner, tree
 from endstop.work.excerpt import OUTPUT_BYTES, Excerpt
+from endstop.work.terminal import LOOK_S, Terminal
 
 _CHUNK = 1 << 20
 _REPORT_S = 0.1
@@ -54,8 +55,15 @@ def _wake(context: BodyContext) -> None:
 class _Command:
     """A running command: its process, its output, and whether we told it to end."""
 
-    def __init__(self, ctx: Context, started: subprocess.Popen[bytes], limit: int) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        started: subprocess.Popen[bytes],
+        limit: int,
+        terminal: Terminal | None = None,
+    ) -> None:
         self.ctx = ctx
+        self.terminal = terminal
         self.process = started
         self.output = Excerpt(limit)
         self.began = time.monotonic()
@@ -96,8 +104,7 @@ class _Command:
 
     def pump(self, wake: int) -> None:
         """Read until the output ends, or the command has ended and its pipe is held by others."""
-        assert self.process.stdout is not None
-        pipe = self.process.stdout.fileno()
+        pipe = self._pipe()
         os.set_blocking(pipe, False)
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
@@ -112,13 +119,19 @@ class _Command:
                 if pin is not None:
                     os.close(pin)
 
+    def _pipe(self) -> int:
+        if self.terminal is not None:
+            return self.terminal.ours
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
     def _step(
         self, selector: selectors.BaseSelector, pipe: int, wake: int, pin: int | None
     ) -> bool:
         """One wait; true when it is over."""
         ready = {key.fd for key, _ in selector.select(self._wait_s(pin))}
         if wake in ready:
-            selector.unregister(wake)
+            os.read(wake, 64)
         ended = self.exited_at is not None
         if not ended and self.process.poll() is not None:
             self.exited_at = time.monotonic()
@@ -131,12 +144,15 @@ class _Command:
             over = self._read(pipe)
             if over:
                 selector.unregister(pipe)
+        if self.terminal is not None and self.exited_at is None:
+            self.terminal.look(self.output.last(_TAIL_BYTES))
         now = time.monotonic()
         self.report(now=now)
         if self.exited_at is None:
             # Its output may end long before it does.
             return False
-        quiet = pipe not in ready
+        # A terminal delivers late: what was written before the end may come after it.
+        quiet = pipe not in ready and (ended or self.terminal is None)
         return over or pipe not in selector.get_map() or quiet or self._held_too_long(now)
 
     def _held_too_long(self, now: float) -> bool:
@@ -147,6 +163,8 @@ class _Command:
             return _HELD_PIPE_S
         unreported = self.output.total != self.reported
         report_s = max(0.0, self.report_at - time.monotonic()) if unreported else None
+        if self.terminal is not None:
+            report_s = LOOK_S if report_s is None else min(report_s, LOOK_S)
         if pin is None:
             # Without pidfd nothing tells that the command ended while others hold its pipe.
             return min(_HELD_PIPE_S, report_s if report_s is not None else _HELD_PIPE_S)
@@ -157,7 +175,12 @@ class _Command:
             chunk = os.read(pipe, _CHUNK)
         except BlockingIOError:
             return False
+        except OSError:
+            # How a terminal says that nobody has it open any more.
+            return True
         self.output.add(chunk)
+        if self.terminal is not None:
+            self.terminal.heard()
         return not chunk
 
 
@@ -179,6 +202,7 @@ def shell(
     detach: bool = False,
     output_limit: Annotated[int, Field(ge=1, le=_OUTPUT_MAX)] = OUTPUT_BYTES,
     terminal: str = "default",
+    pty: bool = False,
 ) -> dict[str, Any]:
     """Run a shell command and return its exit code and output.
 
@@ -194,16 +218,26 @@ def shell(
             after this call, and its output is not kept.
         output_limit: Bytes of output to keep; beyond that the middle is left out.
         terminal: Commands with the same terminal name run one after the other.
+        pty: Give it a terminal of its own, for commands that ask for a password or a confirmation:
+            a human is asked, and the command waits for the answer.
     """
     if cwd is not None and not Path(cwd).is_dir():
         raise CallerError(f"cwd: {safe_text(cwd, 300)!r} is no directory")
+    if pty and (detach or stdin is not None):
+        raise CallerError("pty cannot be given together with stdin or detach")
     if detach:
         return _detach(ctx, command, cwd, env, stdin)
     wake, waker = os.pipe()
     os.set_blocking(waker, False)
     _wakers[ctx.call_id] = waker
     try:
-        return _run(ctx, command, cwd, env, stdin, output_limit, wake)
+        if not pty:
+            return _run(ctx, command, cwd, env, stdin, output_limit, wake)
+        own = Terminal(ctx, lambda: _wake(ctx))
+        try:
+            return _run_on(own, ctx, command, cwd, env, output_limit, wake)
+        finally:
+            own.close()
     finally:
         del _wakers[ctx.call_id]
         os.close(wake)
@@ -229,7 +263,33 @@ def _run(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    running = _Command(ctx, started, limit)
+    return _finish(_Command(ctx, started, limit), wake)
+
+
+def _run_on(
+    own: Terminal,
+    ctx: Context,
+    command: str,
+    cwd: str | None,
+    env: dict[str, str] | None,
+    limit: int,
+    wake: int,
+) -> dict[str, Any]:
+    """The same on a terminal."""
+    started = subprocess.Popen(
+        own.argv(_SHELL, command),
+        cwd=cwd,
+        env={"TERM": "dumb", **os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    return _finish(_Command(ctx, started, limit, own), wake)
+
+
+def _finish(running: _Command, wake: int) -> dict[str, Any]:
+    started = running.process
     while True:
         try:
             running.pump(wake)
