@@ -255,3 +255,17 @@ def test_letters_that_nobody_asks_for_do_not_pile_up(tmp_path: Path) -> None:
     assert bell.letter(str(names[0])) is None
     assert bell.letter(str(names[-1])) == f"letter {LETTERS_MAX}"
     bell.close()
+
+
+def test_what_a_driver_has_taken_is_not_called_back(
+    driver: SqliteJournal, other: SqliteJournal
+) -> None:
+    asked = [other.inbox().post("r", "r/0.0", "answer", {}, "") for _ in range(2)]
+    assert asked[0] is not None
+    assert asked[1] is not None
+    assert other.inbox().withdraw(asked[0])
+    assert not other.inbox().withdraw(asked[0]), "once"
+    assert [request.id for request in driver.inbox().take()] == [asked[1]]
+    assert not other.inbox().withdraw(asked[1])
+    assert driver.inbox().answer(asked[1], {})
+    assert not driver.inbox().answer(asked[0], {})

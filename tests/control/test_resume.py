@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from endstop import BlockingRuntime, Limits, ToolCall
@@ -58,6 +60,30 @@ def test_a_run_is_resumed_once_and_what_was_over_stays(tmp_path: Path) -> None:
         assert "4 calls, 4 over" in again.stderr
         assert driver.events() == before
         assert driver.ask("runs", "--unfinished").stdout == "no run is unfinished\n"
+
+
+def test_of_two_who_resume_one_drives(tmp_path: Path) -> None:
+    """Law 16: two processes on one journal never both drive one run."""
+    calls = [("pay", {"to": f"p{number}", "amount": number}) for number in range(4)]
+    with driving(tmp_path, *calls) as driver, ThreadPoolExecutor(3) as pool:
+        driver.until(e.ApprovalAsked, "0.3")
+        driver.kill()
+
+        def resume(_: int) -> subprocess.CompletedProcess[str]:
+            return driver.ask("resume", driver.run, "--tools", TOOLS, "--yes", "--json")
+
+        done = list(pool.map(resume, range(3)))
+        # Whoever came while another drove was refused; whoever came later found it over.
+        assert {one.returncode for one in done} <= {0, 2}, done
+        assert any(one.returncode == 0 for one in done)
+        refused = [one.stderr for one in done if one.returncode == 2]
+        assert all("is driven by a program that lives" in words for words in refused), refused
+        started = [
+            one.event.call for one in driver.events() if isinstance(one.event, e.CallStarted)
+        ]
+        assert sorted(started) == [f"{driver.run}/0.{number}" for number in range(4)]
+        resumed = [one for one in driver.events() if isinstance(one.event, e.RunResumed)]
+        assert len(resumed) == 1
 
 
 def test_the_books_are_in_the_journal(tmp_path: Path) -> None:

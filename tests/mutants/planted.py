@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.mutants.control import CONTROL
+from tests.mutants.crashes import CRASHES
 from tests.mutants.delegation import DELEGATION
 from tests.mutants.edges import EDGES
 from tests.mutants.humans import HUMANS
@@ -737,6 +739,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "        pass\n",
         world(TWO, "independent"),
     ),
+    *CONTROL,
+    *CRASHES,
     *DELEGATION,
     *HUMANS,
     *EDGES,

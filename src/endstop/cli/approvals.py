@@ -241,11 +241,18 @@ def _wait(journal: SqliteJournal, run: str, call: str, verdict: Verdict, request
                 f"see endstop resume {run}",
                 0,
             )
-        if time.monotonic() > until and inbox.answer(request, {"what": "withdrawn"}):
+        if time.monotonic() > until:
             driver = driver_words(row.owner)
-            raise CallerError(
-                f"{driver} did not answer within {ANSWER_S:.0f} s; the answer is withdrawn"
-            )
+            if inbox.withdraw(request):
+                raise CallerError(
+                    f"{driver} did not answer within {ANSWER_S:.0f} s; the answer is withdrawn"
+                )
+            if (said := inbox.answered(request)) is None:
+                raise CallerError(
+                    f"{driver} has taken the answer and does not say what came of it; "
+                    f"see endstop journal FILE.db {run}"
+                )
+            break
     what = "too_late" if said is None else said["what"]
     if what == "answered":
         return _say(f"{call} is {SAID[verdict]}", 0)

@@ -103,11 +103,12 @@ class Errands:
                     return
                 often = bool(self._stopping) or self._early or not bell.heard
                 rung = bell.wait(DEAF_LOOK_S if often else LOOK_S)
-            except JournalError as error:
+            except Exception as error:
                 if self._closing or self._runtime() is None:
                     return
-                log.warning("requests of other processes cannot be read: %s", error)
-                # Asked again, but not at once: a file that is locked may be free later.
+                words = "requests of other processes cannot be carried out: %s"
+                log.warning(words, error, exc_info=not isinstance(error, JournalError))
+                # Tried again, but not at once: a file that is locked may be free later.
                 threading.Event().wait(LOOK_S)
 
     def _look(self, rung: bool) -> bool:

@@ -117,6 +117,12 @@ class Inbox:
             bell.wait(min(left, LOOK_S))
         return answer
 
+    def withdraw(self, request: int) -> bool:
+        """Take a request back; false where a driver has taken it, or has answered."""
+        with self._writing("a request cannot be withdrawn") as connection:
+            values = (json.dumps({"what": "withdrawn"}), time(), request)
+            return connection.execute(SQL["withdraw_request"], values).rowcount == 1
+
     # --- who drives -------------------------------------------------------------------------------
 
     def bell(self) -> Bell:

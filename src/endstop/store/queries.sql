@@ -248,6 +248,11 @@ UPDATE requests SET taken_by = ? WHERE id = ? AND answer IS NULL
 -- Compare and set: one answer, by the driver or by whoever gives up waiting for it.
 UPDATE requests SET answer = ?, answered_at = ? WHERE id = ? AND answer IS NULL
 
+-- name: withdraw_request
+-- Compare and set: what a driver has taken may be happening already, and is not called back.
+UPDATE requests SET answer = ?, answered_at = ?
+WHERE id = ? AND answer IS NULL AND taken_by IS NULL
+
 -- name: get_answer
 -- For whoever asked.
 SELECT answer FROM requests WHERE id = ?
