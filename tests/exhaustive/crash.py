@@ -15,6 +15,7 @@ from endstop.core.recovery import Unfinished
 from endstop.core.restore import restore
 from endstop.core.settling import may_run_again
 from endstop.core.state import State
+from endstop.core.terms import Isolation
 from endstop.testing.laws import check_story
 
 
@@ -24,7 +25,7 @@ def can_crash(events: Sequence[e.Event]) -> bool:
 
 
 def crash(
-    slots: dict[object, int | None], events: Sequence[e.Event], now: float, *, done: bool | None
+    slots: dict[Isolation, int | None], events: Sequence[e.Event], now: float, *, done: bool | None
 ) -> tuple[State, list[e.Event]]:
     """The state of the heir and the events that it adds. `done` is what every reconciler says."""
     (run,) = {event.run for event in events}
@@ -34,7 +35,7 @@ def crash(
     found = left.closing()
     assert check_story([*recorded, *found], complete=False) == []
     left.read(found)
-    state = State(slots)  # type: ignore[arg-type]
+    state = State(slots)
     restore(state, [(0.0, event) for event in (*recorded, *found)], now, 0.0)
     if left.ended:
         return state, found

@@ -58,7 +58,7 @@ def _call(call: CallState, now: float) -> tuple[Any, ...]:
         (call.hook, call.approval, str(call.claims), call.cost),
         (call.commit, call.stop_reason, call.rung, call.humans),
         (call.started, call.alive, call.slot, call.lane, call.parked),
-        (call.reserved, call.spent, call.assumed, call.retried, call.left),
+        (call.reserved, call.spent, call.assumed, call.retried, call.left, call.earlier),
         None if call.children is None else tuple(r.id for r in call.children),
         None
         if ending is None
@@ -85,6 +85,7 @@ def _run(run: RunState, now: float) -> tuple[Any, ...]:
     book = run.budget
     return (
         (run.cancelled, run.mode, run.closing, run.ended, run.open_batches),
+        tuple(run.unsure or ()),
         (book.calls, _amounts(book.tool_calls), _amounts(book.reserved), _amounts(book.spent)),
         tuple(_batch(b, now) for b in run.batches),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.control import CONTROL
 from tests.mutants.crashes import CRASHES
+from tests.mutants.crashes import CRASHES
 from tests.mutants.delegation import DELEGATION
 from tests.mutants.edges import EDGES
 from tests.mutants.humans import HUMANS
@@ -740,6 +741,7 @@ MUTANTS: tuple[Mutant, ...] = (
         world(TWO, "independent"),
     ),
     *CONTROL,
+    *CRASHES,
     *CRASHES,
     *DELEGATION,
     *HUMANS,

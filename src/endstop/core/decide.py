@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from endstop.core import calls, gate, questions, remembered, settling
+from endstop.core import again, calls, gate, questions, remembered, settling
 from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.evolve import APPLY
@@ -77,7 +77,7 @@ def follow(state: State, now: float) -> e.Event | None:
     """The next event that follows from the state alone, or None when all is at rest."""
     for slots in state.lines:
         if slots.line and slots.moves:
-            return _let_through(next(iter(slots.line.values())), slots)
+            return _let_through(state, next(iter(slots.line.values())), slots)
     if not (state.check_batches or state.check_runs):
         return None
     while state.check_batches:
@@ -93,7 +93,7 @@ def follow(state: State, now: float) -> e.Event | None:
     return None
 
 
-def _let_through(call: CallState, slots: Slots) -> e.Event:
+def _let_through(state: State, call: CallState, slots: Slots) -> e.Event:
     """The decision at the gate, taken with everything in view (law 1 one-door)."""
     run = call.run.id
     if call.phase is not _QUEUED:
@@ -104,13 +104,18 @@ def _let_through(call: CallState, slots: Slots) -> e.Event:
     if not slots.free:
         held = f"all {slots.limit} {call.contract.isolation} slots are held by abandoned calls"
         return settling.unstarted(call, Reason.SATURATED, held)
+    earlier = None
+    if call.run.unsure is not None:
+        earlier = again.earlier_of(call.run, call.tool, call.arguments, call.contract)
+        if earlier is not None and (alive := again.still_lives(state, earlier)):
+            return settling.unstarted(call, Reason.EARLIER_ATTEMPT_ALIVE, alive)
     if call.retried is not None:
         # Counted and paid for with its first attempt (law 20 paid-once).
-        return _granted(run=run, call=call.id, reserved=call.reserved)
+        return _granted(run=run, call=call.id, reserved=call.reserved, earlier=earlier)
     too_dear = call.run.budget.refuses(call.tool, call.cost)
     if too_dear is not None:
         return settling.unstarted(call, Reason.OVER_BUDGET, too_dear)
-    return _granted(run=run, call=call.id, reserved=call.cost)
+    return _granted(run=run, call=call.id, reserved=call.cost, earlier=earlier)
 
 
 def _run_end(run: RunState) -> e.RunEnded:
@@ -137,6 +142,7 @@ def _open_run(state: State, said: i.OpenRun, now: float) -> list[e.Event]:
         detached=said.detached,
         limits=said.limits,
         after=said.after,
+        inherited=said.inherited,
     )
     if parent is None or said.detached or parent.phase is Phase.RUNNING:
         return [opened]
@@ -185,9 +191,18 @@ def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event
             )
         elif run.cancelled is not None:
             found.append(_refused_at_once(run.id, call, run.cancelled, None))
+        elif run.unsure is not None and (alive := _earlier_lives(state, run, asked)):
+            # Asked now as well as at the gate: it may hold what this call would wait for.
+            reason = Reason.EARLIER_ATTEMPT_ALIVE
+            found.append(_refused_at_once(run.id, call, reason, alive))
         elif asked.ready:
             found.append(_queued(run=run.id, call=call))
     return found
+
+
+def _earlier_lives(state: State, run: RunState, asked: i.Asked) -> str | None:
+    earlier = again.earlier_of(run, asked.tool, asked.arguments, asked.contract)
+    return None if earlier is None else again.still_lives(state, earlier)
 
 
 def _refused_at_once(run: str, call: str, reason: Reason, message: str | None) -> e.CallSettled:

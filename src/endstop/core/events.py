@@ -21,6 +21,7 @@ from endstop.core.record import record
 from endstop.core.terms import (
     Claim,
     Contract,
+    Earlier,
     Effect,
     Flag,
     How,
@@ -42,6 +43,7 @@ class RunOpened:
     detached: bool = False
     limits: Limits | None = None
     after: str | None = None
+    inherited: tuple[Earlier, ...] = ()
 
 
 @record
@@ -156,11 +158,15 @@ class CallQueued:
 
 @record
 class CallGranted:
-    """The gate let a call through; its worker may now claim it (law 1 one-door)."""
+    """The gate let a call through; its worker may now claim it (law 1 one-door).
+
+    `earlier` is the same call issued before, of which it is not known what it did (law 10).
+    """
 
     run: str
     call: str
     reserved: Money | None = None
+    earlier: Earlier | None = None
 
 
 @record

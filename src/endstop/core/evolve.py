@@ -10,23 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from endstop.core import again, gate, pauses, remembered
 from endstop.core import events as e
-from endstop.core import gate, pauses, remembered
 from endstop.core.books import add_money, close_books
 from endstop.core.deadlines import Meter
 from endstop.core.rules import MOVES
 from endstop.core.state import BatchState, CallState, RunState, Stage, State
-from endstop.core.terms import (
-    Commit,
-    Mode,
-    Phase,
-    StoppedBy,
-)
+from endstop.core.terms import Commit, Effect, Mode, Phase, StoppedBy
 
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
 _PREPARING, _AWAITING = Phase.PREPARING, Phase.AWAITING_APPROVAL
 _ORDER, _THROUGH = Stage.ORDER, Stage.THROUGH
+_UNKNOWN = Effect.UNKNOWN
 _QUEUES, _GRANTS = MOVES[e.CallQueued], MOVES[e.CallGranted]
 _STARTS, _SETTLES = MOVES[e.CallStarted], MOVES[e.CallSettled]
 
@@ -78,6 +74,8 @@ def _run_resumed(state: State, event: e.RunResumed, now: float) -> None:
     for batch in run.batches:
         if batch.closed:
             continue
+        # Restored beyond its end, so that nothing moved while what had begun was dealt with.
+        batch.horizon = 0
         gate.move_horizon(state, batch, now)
         if batch.unsettled == 0:
             state.check_batches.append(batch)
@@ -186,6 +184,7 @@ def _call_granted(state: State, event: e.CallGranted, now: float) -> None:
     call.phase = _GRANTS[call.phase]
     gate.take_slot(state, call)
     call.stage = _THROUGH
+    call.earlier = event.earlier
     if call.retried is None:
         # Attempts of one call are paid once (law 20): what the first took, the others have.
         call.reserved = event.reserved
@@ -316,6 +315,8 @@ def _call_settled(state: State, event: e.CallSettled, now: float) -> None:
         pauses.void(state, call, now)
     call.approval = None
     call.alive = event.alive
+    if event.effect is _UNKNOWN or event.alive:
+        again.remember(call, event)
     gate.leave(state, call, now)
     if not event.alive:
         close_books(call, event)

@@ -13,6 +13,7 @@ from endstop.core.terms import (
     ApprovalTerms,
     Claim,
     Contract,
+    Earlier,
     How,
     Limits,
     Mode,
@@ -26,13 +27,18 @@ from endstop.core.terms import (
 
 @record
 class OpenRun:
-    """Register a run; from here on it can be cancelled (law 2 right-target)."""
+    """Register a run; from here on it can be cancelled (law 2 right-target).
+
+    `after` names the run that it continues, and `inherited` the calls of which that one left
+    unknown what they did.
+    """
 
     run: str
     parent_call: str | None = None
     detached: bool = False
     limits: Limits | None = None
     after: str | None = None
+    inherited: tuple[Earlier, ...] = ()
 
 
 @record

@@ -18,6 +18,7 @@ from typing import Any
 
 from endstop.core import events as e
 from endstop.core import pauses, remembered
+from endstop.core.again import remember
 from endstop.core.books import add_money
 from endstop.core.deadlines import Meter
 from endstop.core.state import BatchState, CallState, RunState, Stage, State
@@ -148,6 +149,7 @@ class _Replay:
     def _granted(self, event: e.CallGranted) -> None:
         call = self.calls[event.call]
         call.phase, call.stage = Phase.GRANTED, Stage.THROUGH
+        call.earlier = event.earlier
         if call.retried is None:
             call.reserved = event.reserved
             call.run.budget.reserve(call.tool, event.reserved)
@@ -220,6 +222,7 @@ class _Replay:
         call = self.calls[event.call]
         self._human_ended(call)
         call.phase, call.settled, call.approval = Phase.SETTLED, event, None
+        remember(call, event)
         # Its worker died with the driver, wedged or not (a host does not outlive its runtime).
         call.alive = False
         budget = call.run.budget
@@ -244,6 +247,8 @@ class _Replay:
         unsettled = [call for call in batch.calls if call.phase is not Phase.SETTLED]
         batch.unsettled = len(unsettled)
         batch.unprepared = sum(call.stage is Stage.OUTSIDE for call in unsettled)
+        # Nothing moves before the run is resumed.
+        batch.horizon = batch.size
         batch.meter = Meter(now - batch.meter.ran_s(self.at))
         for call in batch.calls:
             self.state.calls[call.id] = call

@@ -26,6 +26,7 @@ from endstop.core.events import (
 from endstop.core.resources import ResourceTable
 from endstop.core.terms import (
     Commit,
+    Earlier,
     Effect,
     Isolation,
     Mode,
@@ -73,6 +74,7 @@ class CallState:
         "contract",
         "cost",
         "due",
+        "earlier",
         "hook",
         "hook_limit_s",
         "humans",
@@ -133,6 +135,7 @@ class CallState:
         self.humans = 0
         self.retried: CallRetried | None = None
         self.left = _NO_EFFECT
+        self.earlier: Earlier | None = None
         self.children: list[RunState] | None = None
         self.settled: CallSettled | None = None
 
@@ -195,7 +198,8 @@ class BatchState:
 
 
 class RunState:
-    """One agent execution. `seq` is the number of its last recorded event."""
+    """One agent execution. `seq` is the number of its last recorded event; `unsure` are the calls
+    of it, and of those that it continues, of which it is not known what they did."""
 
     __slots__ = (
         "attached",
@@ -210,6 +214,7 @@ class RunState:
         "open_batches",
         "parent",
         "seq",
+        "unsure",
     )
 
     def __init__(self, opened: RunOpened, parent: CallState | None) -> None:
@@ -225,6 +230,7 @@ class RunState:
         self.fenced = False
         self.ended = False
         self.seq = 0
+        self.unsure = {one.key: one for one in opened.inherited} or None
 
     def calls(self) -> Iterator[CallState]:
         """The calls of all its batches that are not closed."""

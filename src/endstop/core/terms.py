@@ -59,6 +59,7 @@ class Reason(StrEnum):
     OVER_BUDGET = "over_budget"
     RESOURCE_TIMEOUT = "resource_timeout"
     SATURATED = "saturated"
+    EARLIER_ATTEMPT_ALIVE = "earlier_attempt_alive"
     HOOK_FAILED = "hook_failed"
     START_FAILED = "start_failed"
     BATCH_DEADLINE = "batch_deadline"
@@ -254,6 +255,19 @@ class ToolCall:
     arguments: dict[str, Any] | None
     raw: str = ""
     problem: str | None = None
+
+
+@record
+class Earlier:
+    """A call of which it is not known what it did: the same call again is told of it (law 10).
+
+    `key` stands for the tool and its canonical arguments.
+    """
+
+    key: str
+    call: str
+    outcome: Outcome
+    effect: Effect
 
 
 @record

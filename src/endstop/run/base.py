@@ -30,6 +30,7 @@ from endstop.run.clock import Clock
 from endstop.run.engine import Engine
 from endstop.run.heartbeat import Heartbeat
 from endstop.run.hooks import After, Before, Hooks, Observer, check_hooks
+from endstop.run.lineage import inherited
 from endstop.run.parking import Parking
 from endstop.run.plans import Plan, Planner, digest
 from endstop.run.promise import Promise
@@ -113,7 +114,12 @@ class BaseRuntime(Approvals, Rules, Questions):
             raise RuntimeClosed("this runtime is closed; make a new one")
 
     def _make_run(
-        self, run_id: str | None, limits: Limits | None, parent: str | None, detached: bool
+        self,
+        run_id: str | None,
+        limits: Limits | None,
+        parent: str | None,
+        detached: bool,
+        after: str | None = None,
     ) -> str:
         self._check_open()
         name = run_id if run_id is not None else new_run_id()
@@ -121,7 +127,16 @@ class BaseRuntime(Approvals, Rules, Questions):
             raise CallerError(
                 f"run {run_id!r} is in the journal already; give every run an id of its own"
             )
-        self.engine.tell(i.OpenRun(run=name, limits=limits, parent_call=parent, detached=detached))
+        self.engine.tell(
+            i.OpenRun(
+                run=name,
+                limits=limits,
+                parent_call=parent,
+                detached=detached,
+                after=after,
+                inherited=inherited(self.engine, after) if after is not None else (),
+            )
+        )
         return name
 
     def _is_known(self, run_id: str) -> bool:

@@ -22,6 +22,7 @@ from endstop.core.state import CallState
 from endstop.core.terms import Isolation, Limits, Mode, Phase, Reason, ToolCall
 from endstop.run.approvals import Handler
 from endstop.run.base import BaseRuntime, BatchTerms
+from endstop.run.cancelling import BlockingCancellation
 from endstop.run.clock import Clock, monotonic
 from endstop.run.errands import Errands
 from endstop.run.hooks import (
@@ -36,7 +37,7 @@ from endstop.run.hooks import (
 )
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
-from endstop.run.results import BatchResult, CallResult, CancelReport
+from endstop.run.results import BatchResult, CallResult
 from endstop.run.resuming import finish_blocking, resume_blocking
 from endstop.run.submitted import close_after
 from endstop.run.uses import Uses
@@ -109,9 +110,10 @@ class BlockingRuntime(BaseRuntime):
         limits: Limits | None = None,
         parent: str | None = None,
         detached: bool = False,
+        after: str | None = None,
     ) -> BlockingRun:
         """Open a run; see `Runtime.run`."""
-        name = self._make_run(run_id, limits, parent, detached)
+        name = self._make_run(run_id, limits, parent, detached, after)
         self._errands.begin()
         return BlockingRun(self, name)
 
@@ -361,40 +363,3 @@ class BlockingRun:
         trace: TracebackType | None,
     ) -> None:
         close_after(self.close, error)
-
-
-class BlockingCancellation:
-    """A cancel that was accepted; `wait()` says what ended and how."""
-
-    def __init__(
-        self,
-        runtime: BlockingRuntime,
-        target: str,
-        accepted: bool,
-        opened: list[CallState],
-        already: list[CallResult],
-    ) -> None:
-        self.target = target
-        self.accepted = accepted
-        self._runtime = runtime
-        self._opened = opened
-        self._already = already
-        self._promises = [runtime.engine.promise(call.id) for call in opened]
-
-    def wait(self, timeout_s: float | None = None) -> CancelReport:
-        """Wait until what was cancelled is over; the ladder bounds that. At most `timeout_s`."""
-        over = True
-        for promise in self._promises:
-            over = self._runtime._until(promise, timeout_s) and over
-        self._runtime._check_owned(self.target, self._opened)
-        return CancelReport(
-            target=self.target,
-            accepted=self.accepted,
-            over=over,
-            ended=tuple(
-                self._runtime.engine.result(call)
-                for call, promise in zip(self._opened, self._promises, strict=True)
-                if promise.done
-            ),
-            already_over=tuple(self._already),
-        )

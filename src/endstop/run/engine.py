@@ -359,7 +359,7 @@ class Engine:
         """The answer of a settled call."""
         settled = call.settled
         assert settled is not None, f"{call.id} is not settled"
-        return CallResult(settled, call.model_id, call.tool, call.arguments)
+        return CallResult(settled, call.model_id, call.tool, call.arguments, call.earlier)
 
     def forget(self, run_id: str) -> None:
         """Drop an ended run from memory; what its abandoned workers hold stays on the books."""

@@ -8,18 +8,25 @@ from functools import cached_property
 from typing import Any, overload
 
 from endstop.core.events import CallSettled
-from endstop.core.terms import Effect, Flag, Money, Outcome, Reason, StoppedBy
+from endstop.core.terms import Earlier, Effect, Flag, Money, Outcome, Reason, StoppedBy
 from endstop.tools.observation import Observation, observe
 
 
 class CallResult:
     """How one call ended: its one honest answer (laws 4 one-answer and 5 honest-effect)."""
 
-    __slots__ = ("__dict__", "_settled", "arguments", "model_id", "tool")
+    __slots__ = ("__dict__", "_settled", "arguments", "earlier", "model_id", "tool")
 
     def __init__(
-        self, settled: CallSettled, model_id: str, tool: str, arguments: dict[str, Any] | None
+        self,
+        settled: CallSettled,
+        model_id: str,
+        tool: str,
+        arguments: dict[str, Any] | None,
+        earlier: Earlier | None = None,
     ) -> None:
+        """`earlier` is the same call issued before, of which it is not known what it did."""
+        self.earlier = earlier
         self._settled = settled
         self.model_id = model_id
         self.tool = tool
@@ -104,7 +111,13 @@ class CallResult:
     def observation(self) -> Observation:
         """What the model reads of it."""
         settled = self._settled
-        return observe(settled, call=settled.call, model_id=self.model_id, tool=self.tool)
+        return observe(
+            settled,
+            call=settled.call,
+            model_id=self.model_id,
+            tool=self.tool,
+            earlier=self.earlier,
+        )
 
     @property
     def text(self) -> str:

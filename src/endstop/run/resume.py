@@ -20,7 +20,7 @@ from endstop.core.decide import step
 from endstop.core.recovery import Unfinished
 from endstop.core.restore import restore
 from endstop.core.settling import may_run_again
-from endstop.core.terms import Isolation, Phase, Reason, Refusal
+from endstop.core.terms import Earlier, Isolation, Phase, Reason, Refusal
 from endstop.errors import CallerError, RuntimeClosed
 from endstop.run.orphans import adopt, end_interrupted, read_unfinished, settle
 from endstop.run.plans import Plan
@@ -190,6 +190,7 @@ def recorded_results(events: Any) -> list[BatchResult]:
     arguments: dict[str, dict[str, Any] | None] = {}
     endings: dict[str, e.CallSettled] = {}
     closed: list[str] = []
+    earlier: dict[str, Earlier | None] = {}
     for event in events:
         match event:
             case e.CallAccepted():
@@ -198,6 +199,8 @@ def recorded_results(events: Any) -> list[BatchResult]:
                 arguments[event.call] = event.arguments
             case e.CallSettled():
                 endings[event.call] = event
+            case e.CallGranted():
+                earlier[event.call] = event.earlier
             case e.BatchClosed():
                 closed.append(event.batch)
             case _:
@@ -206,7 +209,9 @@ def recorded_results(events: Any) -> list[BatchResult]:
         BatchResult(
             batch,
             [
-                CallResult(endings[name], one.model_id, one.tool, arguments[name])
+                CallResult(
+                    endings[name], one.model_id, one.tool, arguments[name], earlier.get(name)
+                )
                 for name, one in accepted.items()
                 if one.batch == batch
             ],

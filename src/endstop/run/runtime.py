@@ -120,14 +120,17 @@ class Runtime(BaseRuntime):
         limits: Limits | None = None,
         parent: str | None = None,
         detached: bool = False,
+        after: str | None = None,
     ) -> Run:
         """Open a run: one agent execution, which can be cancelled from this moment (law 2).
 
         `limits` is its budget; `parent` the call that it works for, whose cancel reaches it unless
-        it is `detached`. Raises CallerError for an id that is taken.
+        it is `detached`. `after` is a run that it continues: calls of which that one left unknown
+        what they did are remembered (law 10). Raises CallerError for an id that is taken, NotFound
+        where `after` is not known here or in the journal.
         """
         self._start()
-        name = self._make_run(run_id, limits, parent, detached)
+        name = self._make_run(run_id, limits, parent, detached, after)
         self._errands.begin()
         return Run(self, name)
 

@@ -19,7 +19,8 @@ from endstop.core.inputs import Claimed, Input
 from endstop.core.terms import Isolation, Mode
 from endstop.errors import EndstopError, NotFound
 from endstop.run.audience import Audience
-from endstop.run.blocking import HOOK_THREADS, BlockingCancellation, BlockingRun, BlockingRuntime
+from endstop.run.blocking import HOOK_THREADS, BlockingRun, BlockingRuntime
+from endstop.run.cancelling import BlockingCancellation
 from endstop.run.handles import Run
 from endstop.run.results import CallResult, CancelReport
 from endstop.run.runtime import Runtime

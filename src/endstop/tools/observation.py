@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from endstop.core.events import CallSettled
 from endstop.core.payload import Unserialisable, dumps, safe_text
-from endstop.core.terms import Effect, Flag, Outcome, Reason, StoppedBy
+from endstop.core.terms import Earlier, Effect, Flag, Outcome, Reason, StoppedBy
 
 ERROR_CHARS = 4_000
 OUTPUT_CHARS = 8_000
@@ -33,6 +33,7 @@ WHY_NOT_STARTED = {
     Reason.APPROVAL_EXPIRED: "nobody answered the request for its approval in time",
     Reason.OVER_BUDGET: "it would exceed the budget",
     Reason.RESOURCE_TIMEOUT: "a resource that it needs did not become free in time",
+    Reason.EARLIER_ATTEMPT_ALIVE: "an earlier attempt of the same call is still running",
     Reason.SATURATED: "all workers are taken by earlier calls that could not be stopped",
     Reason.HOOK_FAILED: "a check that must pass first has failed",
     Reason.START_FAILED: "its worker could not be started",
@@ -92,6 +93,12 @@ NOT_AGAIN = {
     Outcome.CANCELLED: "Tool call was cancelled before it was run again",
     Outcome.TIMED_OUT: "The time of its batch ran out before the tool call was run again",
 }
+EARLIER = "Note: the same call was issued before as {call}; it ended {outcome}, and {known}. Check."
+KNOWN = {
+    Effect.NONE: "it had no effect",
+    Effect.DONE: "its effect has happened",
+    Effect.UNKNOWN: "whether it had an effect is unknown",
+}
 AGAIN = "Note: this was attempt {number}; earlier attempts failed or were lost."
 
 NOTES = {
@@ -121,8 +128,23 @@ class Observation:
     is_error: bool
 
 
-def observe(settled: CallSettled, *, call: str, model_id: str, tool: str) -> Observation:
-    """Put an ending into words for the model. Total: every ending has an observation."""
+def observe(
+    settled: CallSettled,
+    *,
+    call: str,
+    model_id: str,
+    tool: str,
+    earlier: Earlier | None = None,
+) -> Observation:
+    """Put an ending into words for the model. Total: every ending has an observation.
+
+    `earlier` is the same call issued before, of which it is not known what it did (law 10).
+    """
+    text = wording(settled)
+    if earlier is not None:
+        outcome = str(earlier.outcome).replace("_", " ")
+        known = KNOWN[earlier.effect]
+        text += f"\n\n{EARLIER.format(call=earlier.call, outcome=outcome, known=known)}"
     return Observation(
         call_id=call,
         model_id=model_id,
@@ -130,7 +152,7 @@ def observe(settled: CallSettled, *, call: str, model_id: str, tool: str) -> Obs
         outcome=settled.outcome,
         reason=settled.reason,
         effect=settled.effect,
-        text=wording(settled),
+        text=text,
         is_error=settled.outcome is not Outcome.SUCCEEDED,
     )
 

@@ -117,3 +117,18 @@ def test_law_10_no_blind_retry_what_begins_before_its_record_may_have_begun(
     assert unfinished.may_have_begun("r/0.1") == begun
     (ending,) = unfinished.losing(["r/0.1"])
     assert ending.effect is (Effect.UNKNOWN if begun else Effect.NONE)
+
+
+@pytest.mark.parametrize("target", ["r/0.0", "r/0"])
+def test_law_10_what_was_being_stopped_is_not_resumed(target: str) -> None:
+    """A cancelled result is not retryable, also where nobody was left to record it."""
+    story = Story()
+    story.say(*begin(asked(terms=contract(effect=EffectClass.READ_ONLY))))
+    story.start("r/0.0")
+    story.cancel(target)
+    unfinished = Unfinished("r")
+    unfinished.read(story.events)
+    assert not unfinished.may_go_on("r/0.0")
+    ending = unfinished.closing()[0]
+    assert isinstance(ending, e.CallSettled)
+    assert (ending.outcome, ending.effect) == (Outcome.LOST, Effect.NONE)
