@@ -176,6 +176,10 @@ def _timed(coroutine: Any, tool: str) -> Generator[Any, Any, Any]:
         try:
             value = yield waits_for
             resume = coroutine.send
+        except GeneratorExit:
+            # Nobody will drive it any more; the collector may have closed it before this.
+            coroutine.close()
+            raise
         except BaseException as error:
             resume, value = coroutine.throw, error
 
