@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import delegation, footprint, journal, noop, reading, stopping, table
+from benchmarks import delegation, footprint, journal, noop, reading, recovery, stopping, table
 from benchmarks.rows import Row
 
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "cancel-thread": stopping.cancel_thread,
     "cancel-tree": stopping.cancel_tree,
     "process-call": stopping.process_call,
+    "recovery": recovery.recovery,
     "import": footprint.import_time,
     "install": footprint.install_size,
     "memory": footprint.memory,

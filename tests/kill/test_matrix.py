@@ -27,7 +27,6 @@ from endstop.core import events as e
 from endstop.core.restore import restore
 from endstop.core.state import State
 from endstop.core.terms import Effect, EffectClass, Outcome, Reason
-from endstop.run.orphans import end_interrupted
 from endstop.store.sqlite import SqliteJournal
 from endstop.testing.laws import check_state, check_story
 from tests.kill.scene import EFFECTS, OVER, PHASES, RUN, TARGET, Scene, config, tools
@@ -126,8 +125,10 @@ def heir(scene: Scene, action: str) -> None:
             assert runtime.approve(one.call_id)
         run.finish()
         run.close()
-    elif action == "cancel" and runtime.engine.journal.adopt(RUN):
-        end_interrupted(runtime.engine.journal, RUN, Reason.CANCELLED_BY_USER)
+    elif action == "cancel":
+        orphan = Orphan(runtime.engine.journal, RUN)
+        if not orphan.left.ended:
+            orphan.end(Reason.CANCELLED_BY_USER)
     runtime.close()
 
 

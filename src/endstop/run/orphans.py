@@ -6,11 +6,13 @@ resume it; see `resume.py`.
 
 from __future__ import annotations
 
+import time
+
 from endstop.core import events as e
 from endstop.core.recovery import Unfinished
 from endstop.core.terms import Mode, Reason
 from endstop.errors import CallerError, NotFound
-from endstop.store.protocol import Durability, Journal
+from endstop.store.protocol import Durability, Journal, Recorded
 
 
 def settle_orphans(journal: Journal) -> list[str]:
@@ -27,44 +29,58 @@ def settle_orphans(journal: Journal) -> list[str]:
 
 def settle(journal: Journal, run: str) -> bool:
     """Settle what cannot be resumed in a run that was adopted; whether there was anything to do."""
-    left = read_unfinished(journal, run)
+    left = Unfinished(run)
+    left.read(recorded.event for recorded in journal.read(run))
     closing = left.closing()
     if closing:
         journal.append(run, left.seq, closing, Durability.PROCESS)
     return bool(closing)
 
 
-def read_unfinished(journal: Journal, run: str) -> Unfinished:
-    """What the recorded events of a run leave open."""
-    left = Unfinished(run)
-    left.read(recorded.event for recorded in journal.read(run))
-    return left
+class Orphan:
+    """A run that was taken over: all that is recorded of it, read once, and what it leaves open.
 
-
-def adopt(journal: Journal, run: str) -> None:
-    """Become the driver of an interrupted run.
-
-    Raises NotFound for a run that the journal does not know, and CallerError for one that has ended
-    or is driven by somebody else.
+    Where it has ended, nobody drives it and nothing was taken over. Raises NotFound for a run that
+    the journal does not know, and CallerError for one that somebody drives.
     """
-    if journal.adopt(run):
-        return
-    left = read_unfinished(journal, run)
-    if left.opened is None:
-        raise NotFound(f"the journal has no run {run!r}")
-    if left.ended:
-        raise CallerError(f"run {run!r} has ended; its answers are in the journal")
-    raise CallerError(
-        f"run {run!r} is driven by a program that lives; only a run whose driver is gone can be "
-        "taken over"
-    )
 
+    def __init__(self, journal: Journal, run: str) -> None:
+        self.run = run
+        self.left = Unfinished(run)
+        self._journal = journal
+        adopted = journal.adopt(run)
+        self.recorded: list[Recorded] = list(journal.read(run))
+        self.left.read(recorded.event for recorded in self.recorded)
+        if adopted:
+            # Its driver may have gone just now, after this journal was opened.
+            self._append(self.left.closing())
+        elif self.left.opened is None:
+            raise NotFound(f"the journal has no run {run!r}")
+        elif not self.left.ended:
+            raise CallerError(
+                f"run {run!r} is driven by a program that lives; only a run whose driver is gone "
+                "can be taken over"
+            )
 
-def end_interrupted(journal: Journal, run: str, reason: Reason) -> None:
-    """End an interrupted run that was adopted, and let go of it: nothing of it goes on."""
-    left = read_unfinished(journal, run)
-    cancel = e.RunCancelled(run=run, reason=reason, mode=Mode.INTERRUPT)
-    seq = left.seq
-    left.read([cancel])
-    journal.append(run, seq, [cancel, *left.closing()], Durability.PROCESS)
-    journal.release(run)
+    def _append(self, events: list[e.Event]) -> None:
+        if not events:
+            return
+        seq = self.left.seq
+        self._journal.append(self.run, seq, events, Durability.PROCESS)
+        self.recorded += [
+            Recorded(run=self.run, seq=seq + number, at_s=time.time(), event=event)
+            for number, event in enumerate(events, 1)
+        ]
+        self.left.read(events)
+
+    def end(self, reason: Reason) -> None:
+        """End the run: nothing of it goes on, and what may have begun is lost."""
+        cancel = e.RunCancelled(run=self.run, reason=reason, mode=Mode.INTERRUPT)
+        after = Unfinished(self.run)
+        after.read(recorded.event for recorded in self.recorded)
+        after.read([cancel])
+        self._append([cancel, *after.closing()])
+
+    def let_go(self) -> None:
+        """Leave the run as it is, for whoever comes."""
+        self._journal.release(self.run)

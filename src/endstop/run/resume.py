@@ -22,11 +22,10 @@ from endstop.core.restore import restore
 from endstop.core.settling import may_run_again
 from endstop.core.terms import Earlier, Isolation, Phase, Reason, Refusal
 from endstop.errors import CallerError, RuntimeClosed
-from endstop.run.orphans import adopt, end_interrupted, read_unfinished, settle
+from endstop.run.orphans import Orphan
 from endstop.run.plans import Plan
 from endstop.run.results import BatchResult, CallResult
 from endstop.run.submitted import here
-from endstop.store.protocol import Recorded
 
 if TYPE_CHECKING:
     from endstop.run.base import BaseRuntime
@@ -39,13 +38,13 @@ class TakenUp:
     `ask` are the lost calls whose tools can be asked what became of them.
     """
 
-    def __init__(self, runtime: BaseRuntime, run_id: str) -> None:
-        self.run_id = run_id
+    def __init__(self, runtime: BaseRuntime, orphan: Orphan) -> None:
+        self.run_id = orphan.run
         self.ask: list[Plan] = []
         self._runtime = runtime
-        self._recorded: list[Recorded] = list(runtime.engine.journal.read(run_id))
-        self._left = Unfinished(run_id)
-        self._left.read(one.event for one in self._recorded)
+        self._orphan = orphan
+        self._recorded = orphan.recorded
+        self._left = orphan.left
         self._plans: dict[str, Plan] = {}
         self._refused: list[tuple[str, Refusal]] = []
         self._again: list[str] = []
@@ -102,7 +101,7 @@ class TakenUp:
 
     def let_go(self) -> None:
         """Leave the run as it is, for whoever comes."""
-        self._runtime.engine.journal.release(self.run_id)
+        self._orphan.let_go()
 
     def go_on(self, told: Sequence[i.Reconciled] = ()) -> list[tuple[str, Plan]]:
         """Restore the run into the live state and resume it; returns what must still be prepared.
@@ -146,18 +145,13 @@ def take(runtime: BaseRuntime, run_id: str) -> TakenUp:
     engine = runtime.engine
     if run_id in engine.state.runs:
         raise CallerError(f"run {run_id!r} is driven here already")
-    if read_unfinished(engine.journal, run_id).ended:
-        return TakenUp(runtime, run_id)
-    adopt(engine.journal, run_id)
+    orphan = Orphan(engine.journal, run_id)
     try:
-        # Its driver may have gone just now, after this journal was opened.
-        settle(engine.journal, run_id)
-        left = read_unfinished(engine.journal, run_id)
-        if not left.ended and _is_parentless(runtime, left):
-            end_interrupted(engine.journal, run_id, Reason.PARENT_CANCELLED)
-        return TakenUp(runtime, run_id)
+        if not orphan.left.ended and _is_parentless(runtime, orphan.left):
+            orphan.end(Reason.PARENT_CANCELLED)
+        return TakenUp(runtime, orphan)
     except BaseException:
-        engine.journal.release(run_id)
+        orphan.let_go()
         raise
 
 
@@ -205,19 +199,15 @@ def recorded_results(events: Any) -> list[BatchResult]:
                 closed.append(event.batch)
             case _:
                 pass
-    return [
-        BatchResult(
-            batch,
-            [
+    batches: dict[str, list[CallResult]] = {batch: [] for batch in closed}
+    for name, one in accepted.items():
+        if one.batch in batches:
+            batches[one.batch].append(
                 CallResult(
                     endings[name], one.model_id, one.tool, arguments[name], earlier.get(name)
                 )
-                for name, one in accepted.items()
-                if one.batch == batch
-            ],
-        )
-        for batch in sorted(closed, key=lambda name: int(name.rpartition("/")[2]))
-    ]
+            )
+    return in_order({batch: BatchResult(batch, found) for batch, found in batches.items()})
 
 
 def batches_of(engine: Engine, run_id: str) -> list[str]:
