@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from endstop import AsyncContext, tool, tool_from_schema
+from endstop import AsyncContext, Context, tool, tool_from_schema
 
 _never = threading.Event()
 
@@ -140,6 +140,13 @@ def deaf_process(mark: str) -> str:
 def square(number: int) -> int:
     """Square a number in a process of its own."""
     return number * number
+
+
+@tool(resources=[])
+def asks(ctx: Context) -> str:
+    """Ask which one, and for a password."""
+    which = ctx.ask("Which one?", choices=["this", "that"])
+    return f"{which}, {len(ctx.ask('The password, please', secret=True))} letters"
 
 
 @tool(approval="always", cost="2 EUR")

@@ -38,6 +38,7 @@ class Row:
     spent: list[Money] = field(default_factory=list)
     began: bool = False
     settled: e.CallSettled | None = None
+    questions: dict[str, e.QuestionAsked] = field(default_factory=dict)
     shown: str = ""
 
     @property
@@ -138,8 +139,14 @@ def _note(row: Row, event: e.Event) -> None:
         case e.CallPaused():
             row.waits_for = f"a human: {event.why}" if event.why else "a human"
         case e.QuestionAsked():
+            row.questions[event.question] = event
             row.waits_for = f"a human: {event.text}"
-        case e.CallResumed() | e.QuestionAnswered() | e.QuestionWithdrawn():
+        case e.QuestionAnswered() | e.QuestionWithdrawn():
+            row.questions.pop(event.question, None)
+            row.waits_for = ""
+        case e.CallRetried():
+            row.questions.clear()
+        case e.CallResumed():
             row.waits_for = ""
         case e.CallProgressed():
             row.message = event.message or row.message

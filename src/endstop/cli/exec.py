@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from endstop.adapters.reply import Reply
 from endstop.cli.ask import Desk
-from endstop.cli.board import Board
+from endstop.cli.board import Board, Row
 from endstop.cli.live import View
 from endstop.core import events as e
 from endstop.core.terms import Isolation, Mode, Reason
@@ -235,9 +235,21 @@ class Session:
                     self.runtime.approve(event.call, by="--yes")
             elif desk is None:
                 view.say(f"call #{row.number} {row.tool!r} needs approval: {self._how(event.call)}")
+        if isinstance(event, e.QuestionAsked) and desk is None:
+            self._unheard(event, row, view)
         view.changed(row, now)
-        if desk is not None and not self.terms.approve_all:
-            desk.changed(row)
+        if desk is not None:
+            desk.changed(row, approvals=not self.terms.approve_all)
+
+    def _unheard(self, event: e.QuestionAsked, row: Row, view: View) -> None:
+        """A body asks where there is no terminal. What nobody can answer would never end."""
+        asks = f"call #{row.number} {row.tool!r} asks a human"
+        if hasattr(self.runtime.engine.journal, "inbox"):
+            view.say(f"{asks}: endstop respond {event.question} in another terminal")
+            return
+        view.say(f"{asks}, and there is no terminal to ask on: it is stopped; run it in one")
+        with suppress(NotFound):
+            self.runtime.cancel(event.call)
 
     def _how(self, call: str) -> str:
         """How a call can be approved where there is no terminal to ask on."""
