@@ -27,6 +27,7 @@ from endstop.core import events as e
 from endstop.core.restore import restore
 from endstop.core.state import State
 from endstop.core.terms import Effect, EffectClass, Outcome, Reason
+from endstop.run.orphans import Orphan
 from endstop.store.sqlite import SqliteJournal
 from endstop.testing.laws import check_state, check_story
 from tests.kill.scene import EFFECTS, OVER, PHASES, RUN, TARGET, Scene, config, tools
