@@ -9,10 +9,13 @@ from pathlib import Path
 
 from endstop import BlockingRuntime, Limits, ToolCall
 from endstop.core import events as e
+from endstop.core.terms import Contract, Effect, Outcome, Reason
+from endstop.store.sqlite import SqliteJournal
 from endstop.tools.money import money
 from tests.cli import sample_tools
 from tests.cli.program import TOOLS, endstop, marked
 from tests.control.programs import driving
+from tests.store.helpers import record
 
 
 def test_a_run_is_resumed_once_and_what_was_over_stays(tmp_path: Path) -> None:
@@ -105,6 +108,61 @@ def test_the_books_are_in_the_journal(tmp_path: Path) -> None:
     assert "open_ticket: 2 of 3" in lines
     data = json.loads(endstop("budget", "r", "--journal", journal, "--json").stdout)
     assert data["money"][0]["left"] == "0.02"
+
+
+def test_the_books_hold_what_runs_below_and_what_is_reserved(tmp_path: Path) -> None:
+    """Law 20: children draw on the same budget; what runs now holds what it was granted."""
+    path = tmp_path / "runs.db"
+    journal, cost = SqliteJournal(path), money("3", "EUR")
+
+    def call(run: str, index: int) -> list[e.Event]:
+        name = f"{run}/0.{index}"
+        accepted = e.CallAccepted(
+            run=run,
+            call=name,
+            batch=f"{run}/0",
+            index=index,
+            model_id="",
+            tool=f"tool{index}",
+            arguments={},
+            contract=Contract(),
+            cost=cost,
+        )
+        granted = e.CallGranted(run=run, call=name, reserved=cost)
+        return [accepted, granted, e.CallStarted(run=run, call=name)]
+
+    spent = e.CallSpent(run="c", call="c/0.1", money=money("1.50", "EUR"))
+    ended = e.CallSettled(
+        run="c",
+        call="c/0.1",
+        outcome=Outcome.SUCCEEDED,
+        reason=Reason.OK,
+        effect=Effect.DONE,
+        spent=(spent.money,),
+    )
+    limits = Limits(money=(money("10", "EUR"),))
+    batch = e.BatchOpened(run="r", batch="r/0", size=1)
+    record(journal, "r", 0, e.RunOpened(run="r", limits=limits), batch, *call("r", 0))
+    opened = e.RunOpened(run="c", parent_call="r/0.0", detached=True)
+    batch = e.BatchOpened(run="c", batch="c/0", size=1)
+    record(journal, "c", 0, opened, batch, *call("c", 1), spent, ended)
+    record(journal, "r2", 0, e.RunOpened(run="r2"))
+    journal.close()
+
+    done = endstop("budget", "r", "--journal", path, "--json")
+    data = json.loads(done.stdout)
+    assert data["runs"] == ["r", "c"]
+    (euros,) = data["money"]
+    sums = {name: euros[name] for name in ("limit", "reserved", "spent", "saved", "left")}
+    assert sums == {
+        "limit": "10",
+        "reserved": "3",
+        "spent": "1.50",
+        "saved": "1.50",
+        "left": "5.50",
+    }
+    assert euros["tools"]["tool0"] == {"reserved": "3", "spent": "0", "saved": "0"}
+    assert "with 1 run below it" in endstop("budget", "r", "--journal", path).stdout
 
 
 def test_the_journal_of_the_configuration_is_used(tmp_path: Path) -> None:

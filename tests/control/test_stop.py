@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,24 @@ def test_a_run_whose_driver_was_killed_reaches_its_ending(tmp_path: Path, target
             assert [one["call_id"] for one in listed] == [f"{driver.run}/0.2"]
         again = driver.ask("stop", name, "--json")
         assert json.loads(again.stdout)["how"] == "already_over"
+
+
+def test_a_driver_that_dies_while_it_stops_leaves_no_run_that_is_stopping_for_ever(
+    tmp_path: Path,
+) -> None:
+    """BH70: cancelling is not a state to stay in."""
+    deaf = ("deaf_process", {"mark": str(tmp_path / "mark")})
+    with driving(tmp_path, deaf, grace_s=300.0) as driver, ThreadPoolExecutor(1) as pool:
+        marked(tmp_path / "mark")
+        asked = pool.submit(driver.ask, "stop", driver.run, "--json")
+        driver.until(e.StopRequested, "0.0")
+        driver.kill()
+        done = asked.result()
+        said = json.loads(done.stdout)
+        assert (said["how"], said["run_outcome"]) == ("driver_gone", "cancelled")
+        assert endings(driver) == {"0.0": ("lost", "driver_lost", "unknown")}
+        ends = [one for one in driver.events() if isinstance(one.event, e.RunEnded)]
+        assert len(ends) == 1
 
 
 def test_a_wedged_driver_loses_its_run_and_stops_its_workers_when_it_goes_on(

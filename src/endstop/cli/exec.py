@@ -234,7 +234,7 @@ class Session:
                 with suppress(NotFound):
                     self.runtime.approve(event.call, by="--yes")
             elif desk is None:
-                view.say(f"call #{row.number} {row.tool!r} needs approval: {self._how(event.call)}")
+                view.say(f"call #{row.number} {row.tool!r} needs approval: {self._how(event)}")
         if isinstance(event, e.QuestionAsked) and desk is None:
             self._unheard(event, row, view)
         view.changed(row, now)
@@ -251,11 +251,16 @@ class Session:
         with suppress(NotFound):
             self.runtime.cancel(event.call)
 
-    def _how(self, call: str) -> str:
+    def _how(self, asked: e.ApprovalAsked) -> str:
         """How a call can be approved where there is no terminal to ask on."""
         if not hasattr(self.runtime.engine.journal, "inbox"):
             return "there is no terminal to ask on; run it in one, or approve every call with --yes"
-        return f"endstop approve {call}, reject or respond in another terminal, or --yes for all"
+        if asked.expires_s is not None and asked.expires_s <= 0:
+            return (
+                "there is no terminal to ask on; run it in one, give --approval-timeout to answer "
+                "from another one, or approve every call with --yes"
+            )
+        return f"see endstop approvals, and endstop approve {asked.call}"
 
     def _show_rest(self, view: View) -> None:
         """The last events may still be coming: observers are told on the thread that recorded."""

@@ -98,7 +98,7 @@ class Stop:
             # It came after all, in the last moment.
             answer = inbox.answered(request)
         if answer is None:
-            if self._same_driver(row):
+            if self._drives(row):
                 return self._take(How.DRIVER_SILENT, force=True)
             return False
         match answer["what"]:
@@ -130,7 +130,7 @@ class Stop:
         drain = self.mode is Mode.DRAIN
         if self._until(over, row, None if drain else bound + MARGIN_S):
             return True
-        if self._same_driver(row):
+        if self._drives(row):
             return self._take(How.DRIVER_STUCK, force=True)
         return False
 
@@ -138,16 +138,18 @@ class Stop:
         """Wait for something of the driver, not longer than it drives; ten looks a second."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while not (found := holds()):
-            if not self._same_driver(row) or not is_alive(row.owner or ""):
+            if not self._drives(row):
                 return holds()
             if until is not None and time.monotonic() >= until:
                 return None
             self.journal.inbox().bell().wait(LOOK_S)
         return found
 
-    def _same_driver(self, row: RunRow) -> bool:
+    def _drives(self, row: RunRow) -> bool:
+        """Whether the driver of this row still drives the run, and lives."""
         now = row_of(self.journal, self.run)
-        return now.ended_at is None and now.owner == row.owner
+        same = now.ended_at is None and now.owner == row.owner
+        return same and row.owner is not None and is_alive(row.owner)
 
     def _take(self, how: How, *, force: bool) -> bool:
         """Take the run from its driver and end what is to be ended, in one step."""
