@@ -7,7 +7,17 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import delegation, footprint, journal, noop, reading, recovery, stopping, table
+from benchmarks import (
+    delegation,
+    footprint,
+    journal,
+    noop,
+    parked,
+    reading,
+    recovery,
+    stopping,
+    table,
+)
 from benchmarks.rows import Row
 
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
@@ -28,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "import": footprint.import_time,
     "install": footprint.install_size,
     "memory": footprint.memory,
+    "parked": parked.parked,
 }
 
 

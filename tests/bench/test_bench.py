@@ -116,6 +116,10 @@ def test_every_promised_number_has_its_row(rows: list[dict[str, Any]]) -> None:
         "memory-finished",
         "memory-closed",
         "memory-waiting",
+        "parked-memory",
+        "parked-idle",
+        "parked-wake",
+        "parked-list",
     }
 
 
