@@ -179,6 +179,7 @@ def below(
 ) -> str:
     """Open a run below an owner; its id is the owner's with a number."""
     ledger = ledger_of(runtime)
+    runtime._check_open()
     stem, first = owner.replace("/", "~"), ledger.ordinal(owner)
     number = first
     # An owner that runs again after a crash goes on where its numbers ended.
@@ -186,7 +187,9 @@ def below(
         number = ledger.ordinal(owner)
     if first == 0:
         watch_owner(runtime, ledger, owner)
-    return runtime._make_run(f"{stem}~{number}", limits, parent, detached)
+    name = f"{stem}~{number}"
+    runtime.engine.tell(i.OpenRun(run=name, parent_call=parent, detached=detached, limits=limits))
+    return name
 
 
 def open_handles(owner: Run | BlockingRun) -> Sequence[Handle | BlockingHandle]:
