@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.mutants.control import CONTROL
 from tests.mutants.crashes import CRASHES
-from tests.mutants.crashes import CRASHES
 from tests.mutants.delegation import DELEGATION
 from tests.mutants.edges import EDGES
 from tests.mutants.humans import HUMANS
@@ -741,7 +740,6 @@ MUTANTS: tuple[Mutant, ...] = (
         world(TWO, "independent"),
     ),
     *CONTROL,
-    *CRASHES,
     *CRASHES,
     *DELEGATION,
     *HUMANS,
