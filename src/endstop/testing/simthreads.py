@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -41,6 +42,7 @@ class SimThread:
         self._gone = False
         self._woken = False
         self._parks = 0
+        self._context = contextvars.copy_context()
         self._real = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def begin(self) -> None:
@@ -51,7 +53,7 @@ class SimThread:
     def _serve(self) -> None:
         _here.thread = self
         try:
-            self._function()
+            self._context.run(self._function)
         except Gone:
             pass
         except Exception as error:  # noqa: BLE001 - what a thread raises is reported, not lost
@@ -218,6 +220,23 @@ class SimContext(Context):
         self._waiting = thread
         thread.park(timeout_s)
         return self.cancelled
+
+    def _waiter(self) -> tuple[Callable[[], None], Callable[[float | None], bool]]:
+        """See `Context._waiter`."""
+        thread = current_thread()
+        assert thread is not None, "a simulated context is used on a simulated thread"
+        woken: list[bool] = []
+
+        def wake() -> None:
+            woken.append(True)
+            thread.wake()
+
+        def wait(timeout_s: float | None) -> bool:
+            if not woken:
+                thread.park(timeout_s)
+            return bool(woken)
+
+        return wake, wait
 
     def stop(self) -> None:
         """See `BodyContext.stop`."""

@@ -9,6 +9,7 @@ of the whole when it is over. The same settings give the same trace. `docs/testi
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -41,6 +42,7 @@ from endstop.testing.simulated import (
     check_answers,
 )
 from endstop.testing.simworker import Fate, SimWorker
+from endstop.tools.asking import naming
 from endstop.tools.tool import Tool
 from endstop.work.coroutine import CoroutineWorker
 from endstop.work.protocol import Job
@@ -49,7 +51,7 @@ LATE_S = 1_000.0
 """Virtual seconds in which abandoned workers may still end, after everything was answered."""
 
 
-Answer = Callable[["Sim", e.ApprovalAsked], None]
+Answer = Callable[["Sim", Any], None]
 
 
 class Sim:
@@ -113,6 +115,8 @@ class Sim:
         self.loop.on_step = self._on_step
         for at, target, mode in stops:
             self.loop.call_at(at, self.stop, target, mode)
+        # The same seed tells the same story, to the names in it.
+        names = naming.set(map(str, itertools.count()).__next__)
         try:
             self.loop.run_until_complete(self.loop.create_task(self._story(askings), name="story"))
             self.loop.drain(self.loop.time() + LATE_S)
@@ -122,6 +126,7 @@ class Sim:
         except EndstopError as error:
             told.wrong.append(f"law 6 bounded-stop: {error}")
         finally:
+            naming.reset(names)
             told.steps = self.loop.steps
             told.log = self.journal.log
             told.committed = self.journal.committed()
@@ -336,7 +341,7 @@ class Sim:
         interrupt = self.settings.interrupt
         if interrupt is not None and interrupt.after_event == len(self.told.trace):
             self._interrupt(interrupt)
-        if isinstance(event, e.ApprovalAsked) and self._answer is not None:
+        if isinstance(event, e.ApprovalAsked | e.QuestionAsked) and self._answer is not None:
             self._answer(self, event)
 
     def _check_state(self) -> list[str]:

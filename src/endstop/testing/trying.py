@@ -31,7 +31,8 @@ class Plan:
 
     `terms` are those of `Run.execute`. `fates` says, by the name of a tool, what else happens to
     bodies that run in threads or processes: slow starts, lost workers, kills that fail. `answers`
-    is called with the simulation and the event when a call asks for approval.
+    is called with the simulation and the event when a call asks for approval (`ApprovalAsked`) and
+    when a body asks a human (`QuestionAsked`).
     """
 
     tools: Sequence[Tool]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from endstop.core.inputs import QuestionBegan, QuestionLeft
@@ -25,6 +26,15 @@ CHOICES_MAX = 100
 LAST_WORD_S = 1.0
 """How long an answer that was taken may be on its way to a body that has just given up."""
 
+
+def _token() -> str:
+    """Not a count: an answer to an earlier attempt of a call must not fit a later one."""
+    return secrets.token_hex(4)
+
+
+naming: ContextVar[Callable[[], str]] = ContextVar("endstop_naming", default=_token)
+"""Where names of questions come from; a simulation has its own."""
+
 _lock = threading.RLock()
 # By context, which is itself: bodies that ask are few, and no other one shall pay for them.
 _open: dict[BodyContext, dict[str, Question]] = {}
@@ -36,8 +46,7 @@ class Question:
     __slots__ = ("_context", "answer", "id", "wake")
 
     def __init__(self, context: BodyContext, wake: Callable[[], None]) -> None:
-        # Not counted: an answer to an earlier attempt of this call must not fit this one.
-        self.id = f"{context.call_id}?{secrets.token_hex(4)}"
+        self.id = f"{context.call_id}?{naming.get()()}"
         self.answer: str | None = None
         self.wake = wake
         self._context = context

@@ -166,14 +166,20 @@ class Context(BodyContext):
         withdraws the question and raises `Stopped` (law 7 every-wait-listens). Raises Unanswered
         after `timeout_s` seconds; None waits for as long as it takes.
         """
-        limit_s, woken = _wait_s(timeout_s), threading.Event()
-        question = asking.ask(self, text, choices, secret, woken.set)
+        limit_s = _wait_s(timeout_s)
+        wake, wait = self._waiter()
+        question = asking.ask(self, text, choices, secret, wake)
         try:
-            if not woken.wait(limit_s) and not question.withdraw():
-                woken.wait(asking.LAST_WORD_S)
+            if not wait(limit_s) and not question.withdraw():
+                wait(asking.LAST_WORD_S)
         finally:
             question.close()
         return self._answer_of(question)
+
+    def _waiter(self) -> tuple[Callable[[], None], Callable[[float | None], bool]]:
+        """How to wake this body, from any thread, and how it waits; true once it was woken."""
+        woken = threading.Event()
+        return woken.set, woken.wait
 
 
 class AsyncContext(BodyContext):
