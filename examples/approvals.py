@@ -44,6 +44,12 @@ async def ask_anna(pending):
             return Reject("we do not know them")
 
 
+async def tell_anna(question):
+    """The same for what a body asks while it runs."""
+    print("asked:", question.text, question.choices or "in secret")
+    return "1234" if question.secret else "window"
+
+
 def call(name, **arguments):
     return ToolCall(model_id="", tool=name, arguments=arguments)
 
@@ -62,12 +68,7 @@ async def main():
         for result in results:
             print(result.reason, "-", result.text.replace("\n", " "))
 
-        def answer(event):
-            for question in rt.questions():
-                print("asked:", question.text, question.choices or "in secret")
-                question.answer("1234" if question.secret else "window", by="anna")
-
-        rt.observe(lambda event: answer(event) if type(event).__name__ == "QuestionAsked" else None)
+        rt.answer_with(tell_anna)
         (result,) = await rt.execute([call("book", city="Bern")])
         print(result.text)
 

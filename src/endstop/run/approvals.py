@@ -134,6 +134,7 @@ class Approvals:
     engine: Engine
     planner: Planner
     _asker: Asker | None = None
+    _loop_of_handlers: Callable[[], asyncio.AbstractEventLoop]
 
     def pending(self) -> list[Pending]:
         """The calls that wait for a human's answer, oldest question first."""
@@ -226,6 +227,7 @@ class Approvals:
         self, handler: Handler | None, loop: Callable[[], asyncio.AbstractEventLoop]
     ) -> None:
         """Put what needs approval to `handler` from now on. Raises CallerError for what is none."""
+        self._loop_of_handlers = loop
         if handler is None:
             return
         if not callable(handler):

@@ -109,6 +109,11 @@ class BaseRuntime(Approvals, Rules, Questions):
 
     # -- inside
 
+    def _close_handlers(self) -> None:
+        for one in (self._asker, *(self._answerers or ())):
+            if one is not None:
+                one.close()
+
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeClosed("this runtime is closed; make a new one")

@@ -196,8 +196,7 @@ class BlockingRuntime(BaseRuntime):
         for over in self._stop_all():
             self._until(over, None)
         self._hook_threads.close()
-        if self._asker is not None:
-            self._asker.close()
+        self._close_handlers()
         for worker in set(self.engine.workers.values()):
             worker.close()
         self._errands.close()

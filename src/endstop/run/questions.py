@@ -6,14 +6,17 @@ answer goes that way and no other: no input, event, journal or log holds it.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from endstop.core import inputs as i
 from endstop.core.events import QuestionAsked
 from endstop.core.terms import Phase
 from endstop.core.text import safe_text
 from endstop.errors import CallerError, NotFound
+from endstop.run.answering import Answerer, own_question
 
 if TYPE_CHECKING:
     from endstop.run.engine import Engine
@@ -43,6 +46,25 @@ class Questions:
     """The part of a runtime that lists and answers the questions of running bodies."""
 
     engine: Engine
+    _loop_of_handlers: Callable[[], asyncio.AbstractEventLoop]
+    _answerers: list[Answerer] | None = None
+
+    def answer_with(self, handler: Callable[[Question], Any]) -> Callable[[], None]:
+        """Put what bodies ask from now on to `handler`; returns the function that ends that.
+
+        It is a coroutine function, or a plain one, which gets a thread. It returns the answer as a
+        text, or None to leave the question open, and so does one that raises or hangs. An async one
+        is cancelled when its question is over.
+        """
+        answerer = Answerer(self, handler, self._loop_of_handlers)
+        self._answerers = [*(self._answerers or ()), answerer]
+        self.engine.audience.add(answerer)
+
+        def end() -> None:
+            self.engine.audience.remove(answerer)
+            answerer.close()
+
+        return end
 
     def questions(self) -> list[Question]:
         """What running bodies wait to be told, oldest first by call.
@@ -82,6 +104,9 @@ class Questions:
             text=None if asked.secret else safe_text(text, ANSWER_CHARS),
             by=by,
         )
+        if asked.question == own_question.get():
+            for one in self._answerers or ():
+                one.leave_alone(asked.question)
         plan = self.engine.plans.get(asked.call)
         if plan is None or not self.engine.tell(said):
             return False

@@ -241,8 +241,7 @@ class Runtime(BaseRuntime):
         for task in tuple(self._tasks):
             task.cancel()
         self._hook_threads.close()
-        if self._asker is not None:
-            self._asker.close()
+        self._close_handlers()
         for worker in set(self.engine.workers.values()):
             worker.close()
         self._errands.close()
