@@ -254,6 +254,17 @@ class Mute(Exception):
         raise SystemExit("no message")
 
 
+class MeanError(Exception):
+    """Ends the program that asks what it is, or what it has left."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+    @property
+    def output(self) -> str:
+        raise KeyboardInterrupt
+
+
 class MuteError(Exception):
     """Its message cannot be made either."""
 
@@ -284,6 +295,8 @@ def fail(kind: str) -> Any:
             raise ValueError("lone \ud800 here")
         case "base":
             raise BaseException("bare")
+        case "mean":
+            raise MeanError
         case _:
             raise AssertionError(kind)
 

@@ -28,6 +28,7 @@ def test_a_body_that_writes_nonsense_to_the_channel_is_lost(bench: Bench) -> Non
         ("huge", "ValueError: xxx"),
         ("surrogate", "ValueError: lone"),
         ("base", "BaseException: bare"),
+        ("mean", "an error that raises when it is asked"),
     ],
 )
 def test_BH73_whatever_a_body_raises_ends_one_call(bench: Bench, kind: str, words: str) -> None:

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import UnionType
 
 from endstop.config import Config
 from endstop.core import inputs as i
@@ -72,6 +73,7 @@ class BaseRuntime(Approvals, Rules, Questions):
         clock: Clock,
     ) -> None:
         refuse_while_loading()
+        _check_kind(config, Config, "config", "make one with Config.load(...)")
         self.config = config if config is not None else Config()
         self.planner = Planner(tools, self.config)
         self.hooks = Hooks(before=check_hooks(before, "before"), after=check_hooks(after, "after"))
@@ -127,6 +129,9 @@ class BaseRuntime(Approvals, Rules, Questions):
         after: str | None = None,
     ) -> str:
         self._check_open()
+        _check_kind(run_id, str, "the id of a run", "give text, or nothing to have one made")
+        # The core believes what it is told: a wrong kind would fail every later decision.
+        _check_kind(limits, Limits, "limits", "write Limits(calls=20)")
         name = run_id if run_id is not None else new_run_id()
         if run_id is not None and self._is_known(run_id):
             raise CallerError(
@@ -247,6 +252,10 @@ class BaseRuntime(Approvals, Rules, Questions):
     def _cancel(
         self, target: str, reason: Reason | str, mode: Mode | str
     ) -> tuple[bool, list[CallState], list[CallResult]]:
+        if not isinstance(target, str):
+            raise CallerError(
+                f"cancel() takes the id of a run, batch or call, not {type(target).__name__}"
+            )
         try:
             why, how = Reason(reason), Mode(mode)
         except ValueError as problem:
@@ -333,16 +342,26 @@ def check_calls(calls: Iterable[ToolCall]) -> list[ToolCall]:
                 f"execute() takes tool calls, not {type(one).__name__}; "
                 "read a model's reply with read_reply(reply).calls"
             )
+        if not isinstance(one.tool, str) or not isinstance(one.model_id, str):
+            raise CallerError(f"tool and model_id of a ToolCall are text; this is not: {one!r}")
     return found
 
 
 def _check_terms(terms: BatchTerms) -> None:
+    _check_kind(terms.parallel, int, "parallel", "it must be a whole number, or None")
     if terms.parallel is not None and terms.parallel < 1:
         raise CallerError(f"parallel is {terms.parallel}; it must be at least 1")
+    _check_kind(terms.deadline_s, int | float, "deadline_s", "it must be a number, or None")
     if terms.deadline_s is not None and not terms.deadline_s > 0:
         raise CallerError(f"deadline_s is {terms.deadline_s}; it must be above 0, or None")
     if terms.on_failure not in ("continue", "stop"):
         raise CallerError(f"on_failure is {terms.on_failure!r}; it is 'continue' or 'stop'")
+
+
+def _check_kind(value: object, kind: type | UnionType, what: str, advice: str) -> None:
+    """Raise CallerError where `value` is neither None nor of this kind."""
+    if value is not None and not isinstance(value, kind):
+        raise CallerError(f"{what} is of type {type(value).__name__}; {advice}")
 
 
 __all__ = ["BaseRuntime", "BatchTerms", "Pending", "digest", "new_run_id"]

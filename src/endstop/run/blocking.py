@@ -31,6 +31,7 @@ from endstop.run.hooks import (
     HookCall,
     Observer,
     Preparing,
+    failure_of,
     hook_name,
     preparing,
     refusal,
@@ -249,8 +250,7 @@ class BlockingRuntime(BaseRuntime):
                 try:
                     answer = self._ask_hook(hook, seen)
                 except BaseException as error:
-                    failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-                    hook, seen = steps.throw(failure)
+                    hook, seen = steps.throw(failure_of(error))
                 else:
                     hook, seen = steps.send(answer)
                 begun = self._begin_hook(call_id, hook)
@@ -264,7 +264,12 @@ class BlockingRuntime(BaseRuntime):
             return answer
 
         async def wait() -> Any:
-            return await answer
+            try:
+                return await answer
+            except Exception:
+                raise
+            except BaseException as error:
+                raise failure_of(error) from None
 
         return asyncio.run_coroutine_threadsafe(wait(), self._loop_thread.loop()).result()
 

@@ -140,6 +140,21 @@ def refusal(call_id: str, reason: Reason, words: str) -> Refused:
     return Refused(call=call_id, refusal=Refusal(reason=reason, message=words))
 
 
+def failure_of(error: BaseException) -> Exception:
+    """What a hook raised, as an error that can be passed on and named, whatever it is (law 15).
+
+    A SystemExit in a task would end the event loop, and with it every call on it.
+    """
+    try:
+        words = describe_error(error)
+    except BaseException:
+        words = "an error that raises when it is asked what it is"
+    else:
+        if isinstance(error, Exception):
+            return error
+    return RuntimeError(words)
+
+
 def check_hooks(hooks: Sequence[Any], what: str) -> tuple[Any, ...]:
     """The hooks as a tuple. Raises CallerError for one that cannot be called."""
     for hook in hooks:

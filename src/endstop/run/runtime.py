@@ -24,7 +24,7 @@ from endstop.run.base import BaseRuntime, BatchTerms
 from endstop.run.clock import clock_of
 from endstop.run.errands import Errands
 from endstop.run.handles import Cancellation, Run
-from endstop.run.hooks import After, Before, Observer, hook_name, preparing
+from endstop.run.hooks import After, Before, Observer, failure_of, hook_name, preparing
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult
@@ -327,10 +327,15 @@ class Runtime(BaseRuntime):
             self.engine.tell(done.value)
 
     async def _ask_hook(self, hook: Callable[..., Any], seen: object) -> Any:
-        if inspect.iscoroutinefunction(hook):
-            return await hook(seen)
-        answer = await self._in_hook_thread(lambda: hook(seen))
-        return await answer if inspect.isawaitable(answer) else answer
+        try:
+            if inspect.iscoroutinefunction(hook):
+                return await hook(seen)
+            answer = await self._in_hook_thread(lambda: hook(seen))
+            return await answer if inspect.isawaitable(answer) else answer
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            raise failure_of(error) from None
 
     async def _in_hook_thread(self, function: Callable[[], Any]) -> Any:
         """Run a plain hook off the loop: a hook that blocks must not freeze the rest (law 19)."""
@@ -339,12 +344,11 @@ class Runtime(BaseRuntime):
 
         def work() -> None:
             if done.done():
-                # Nobody waits any more: its call is over, or the hook's time is.
-                return
+                return  # Nobody waits any more: its call is over, or the hook's time is.
             try:
                 value = function()
             except BaseException as error:
-                failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                failure = failure_of(error)
                 self._on_loop(lambda: None if done.done() else done.set_exception(failure))
             else:
                 self._on_loop(lambda: None if done.done() else done.set_result(value))

@@ -15,9 +15,9 @@ from typing import Any
 from endstop.core.inputs import CommitEntered, Input, QuestionBegan, QuestionLeft
 from endstop.core.payload import Unserialisable, to_data
 from endstop.core.terms import How
-from endstop.core.text import describe_error
 from endstop.errors import Stopped
 from endstop.tools.context import AsyncContext, Context, enter
+from endstop.work.ending import output_of, words_of
 from endstop.work.runner import Channel, Loaded, describe
 from endstop.work.telling import encode
 
@@ -151,9 +151,11 @@ class Body:
             end["error"] = describe(error) if raised_inside else str(error)
         except BaseException as error:
             stopped = isinstance(error, Stopped | asyncio.CancelledError) and self._asked
-            end["how"] = How.STOPPED if stopped else How.RAISED
-            end["error"] = describe_error(error) if stopped else describe(error)
-            end["output"] = self._output_of(error)
+            # Else the value raised while it was read: the body has returned all the same (law 5).
+            raised = How.RAISED if self._raised_in_body(error) else How.UNSERIALISABLE
+            end["how"] = How.STOPPED if stopped else raised
+            end["error"] = words_of(error) if stopped else describe(error)
+            end["output"] = output_of(error)
         return end
 
     def _raised_in_body(self, error: BaseException) -> bool:
@@ -163,12 +165,6 @@ class Body:
                 return True
             trace = trace.tb_next
         return False
-
-    def _output_of(self, error: BaseException) -> Any:
-        try:
-            return to_data(getattr(error, "output", None), where="output")
-        except BaseException:
-            return None
 
     def _run(self) -> Any:
         function: Callable[..., Any] = self._tool.fn

@@ -61,6 +61,10 @@ def returned(call: str, value: Any) -> BodyEnded:
         return _ended(call=call, how=_RETURNED, value=to_data(value))
     except Unserialisable as problem:
         return BodyEnded(call=call, how=How.UNSERIALISABLE, error=str(problem))
+    except BaseException as error:
+        # The value raised while it was read. The body has returned all the same (law 5).
+        words = f"result: could not be read: {words_of(error)}"
+        return BodyEnded(call=call, how=How.UNSERIALISABLE, error=words)
 
 
 def _is_short(text: str) -> bool:
@@ -72,12 +76,23 @@ def raised(call: str, error: BaseException) -> BodyEnded:
     if _duties:
         with suppress(EndstopError):
             _do_duty()
-    output = getattr(error, "output", None)
+    return BodyEnded(call=call, how=How.RAISED, error=words_of(error), output=output_of(error))
+
+
+def words_of(error: BaseException) -> str:
+    """Name and message of what a body raised, whatever it raises when it is asked for them."""
     try:
-        output = to_data(output, where="output")
-    except Unserialisable:
-        output = None
-    return BodyEnded(call=call, how=How.RAISED, error=describe_error(error), output=output)
+        return describe_error(error)
+    except BaseException:
+        return "an error that raises when it is asked what it is"
+
+
+def output_of(error: BaseException) -> Any:
+    """What a stopped body left on its error, as data; None where that cannot be read."""
+    try:
+        return to_data(getattr(error, "output", None), where="output")
+    except BaseException:
+        return None
 
 
 def interrupt(tool: Tool, ctx: BodyContext) -> None:

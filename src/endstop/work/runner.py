@@ -349,13 +349,14 @@ class Runner:
 
 def describe(error: BaseException) -> str:
     """An exception as bounded text: type and message, then where in foreign code it came from."""
-    from endstop.core.text import describe_error, safe_text
+    from endstop.core.text import safe_text
+    from endstop.work.ending import words_of
 
     trace = error.__traceback__
     while trace is not None and os.path.dirname(trace.tb_frame.f_code.co_filename) == _HERE:
         trace = trace.tb_next
     where = "".join(traceback.format_tb(trace, limit=-8))[-_TRACEBACK_CHARS:]
-    said = describe_error(error)
+    said = words_of(error)
     return safe_text(f"{said}\n{where}".strip(), 2 * _TRACEBACK_CHARS)
 
 
