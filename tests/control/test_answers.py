@@ -72,6 +72,30 @@ def test_each_answer_reaches_exactly_its_call(tmp_path: Path) -> None:
         assert [outcome for outcome, _ in (told[0], told[4])] == ["rejected", "cancelled"]
 
 
+def test_a_yes_that_is_remembered_answers_what_fits(tmp_path: Path) -> None:
+    """Law 13 one-approval: the rule is the human's, made of the call that was shown."""
+    ann = {"to": "ann", "amount": 1}
+    calls = [("pay", ann), ("pay", ann), ("pay", {**ann, "amount": 2}), pay(3)]
+    with driving(tmp_path, *calls) as driver:
+        for number in range(4):
+            driver.until(e.ApprovalAsked, f"0.{number}")
+        call = f"{driver.run}/0.0"
+        for wrong in (["--for", 9], ["--remember", "--any", "--same", "to"]):
+            assert driver.ask("approve", call, *wrong).returncode == 2
+        refused = driver.ask("approve", call, "--remember", "--same", "whom")
+        assert refused.returncode == 2
+        assert "there is no argument 'whom'; there are: to, amount" in refused.stderr
+        assert driver.ask("approve", call, "--remember", "--for", 0).returncode == 2
+        done = driver.ask("approve", call, "--remember", "--same", "to", "--for", 600)
+        assert (done.returncode, done.stdout) == (0, f"{call} is approved, and remembered\n")
+        driver.until(e.CallSettled, "0.0")
+        (made,) = [one.event for one in driver.events() if isinstance(one.event, e.RuleMade)]
+        assert (made.rule, made.same, made.for_s) == (call, {"to": "ann"}, 600)
+        assert made.by, "it is not recorded whose rule it is"
+        assert driver.ask("stop", driver.run).returncode == 0
+        driver.over()
+
+
 def test_of_two_answers_at_once_one_wins(tmp_path: Path) -> None:
     """Law 13 one-approval: single use, whoever is faster."""
     with driving(tmp_path, pay(1)) as driver, ThreadPoolExecutor(2) as pool:

@@ -226,6 +226,24 @@ def test_an_answer_to_something_else_than_was_asked_is_refused(
     assert (result.outcome, result.effect) == (Outcome.CANCELLED, Effect.NONE)
 
 
+def test_a_rule_that_is_made_from_outside_holds_for_later_calls(
+    runtime: BlockingRuntime, outside: SqliteJournal
+) -> None:
+    """Law 13 one-approval: the rule is bound to what the human has seen, like the yes."""
+    batch = Batch(runtime, "r", call("pay", amount=1))
+    said = {"verdict": "approve", "digest": asked_digest(outside, "r/0.0")}
+    for junk in ("all", {"same": "amount", "for_s": None}, {"same": None, "for_s": "1"}):
+        assert ask(outside, "r/0.0", "answer", **said, remember=junk)["what"] == "refused"
+    remember = {"same": ["amount"], "for_s": None}
+    assert ask(outside, "r/0.0", "answer", **said, remember=remember)["what"] == "answered"
+    batch.over()
+    (again,) = batch.run.execute([call("pay", amount=1)])
+    assert again.value == "paid 1"
+    assert [(rule.rule_id, rule.same, rule.by) for rule in runtime.rules()] == [
+        ("r/0.0", {"amount": 1}, "ann")
+    ]
+
+
 @pytest.mark.serial
 def test_an_owner_that_lives_hears_of_a_cancel_at_once(
     runtime: BlockingRuntime, outside: SqliteJournal

@@ -22,6 +22,7 @@ from endstop.core.payload import dumps, read_arguments
 from endstop.core.terms import Verdict
 from endstop.errors import CallerError, NotFound
 from endstop.run.errands import ANSWER
+from endstop.run.remembering import Remember
 from endstop.store.inbox import Request
 from endstop.store.owner import is_alive
 from endstop.store.sqlite import SqliteJournal
@@ -168,13 +169,24 @@ def _question_data(story: Story, one: Question, said: Request | None, now: float
 
 
 def answer(
-    file: Path, wanted: str, verdict: Verdict, *, text: str = "", arguments: str | None = None
+    file: Path,
+    wanted: str,
+    verdict: Verdict,
+    *,
+    text: str = "",
+    arguments: str | None = None,
+    remember: Remember | None = None,
 ) -> int:
     """Answer the question about one call; returns the exit code.
 
     Raises CallerError where the call does not ask anything, or the driver refuses the answer.
     """
     body: dict[str, Any] = {"verdict": str(verdict), "text": text}
+    said = SAID[verdict]
+    if remember is not None:
+        same = None if remember.same is None else list(remember.same)
+        body["remember"] = {"same": same, "for_s": remember.for_s}
+        said += ", and remembered"
     if arguments is not None:
         edited, problem = read_arguments(arguments)
         if problem is not None or edited is None:
@@ -182,7 +194,7 @@ def answer(
         body["arguments"] = edited
     with opened_to_ask(file) as journal:
         row, call = find_target(journal, wanted, file)
-        return _answer(journal, row.run, call, verdict, body)
+        return _answer(journal, row.run, call, said, body)
 
 
 def respond(file: Path, wanted: str, text: str | None) -> int:
@@ -201,17 +213,17 @@ def respond(file: Path, wanted: str, text: str | None) -> int:
             request = post_told(journal, asked[0], text)
             if request is None:
                 return _say(f"{target}: its run is over; nothing was changed", 1)
-            return _wait(journal, row.run, target, Verdict.RESPOND, request)
+            return _wait(journal, row.run, target, SAID[Verdict.RESPOND], request)
         if "?" in target:
             return _say(f"{target} is over, or was never asked; nothing was changed", 1)
         if text is None:
             raise CallerError("give the result as TEXT")
         body = {"verdict": str(Verdict.RESPOND), "text": text}
-        return _answer(journal, row.run, target, Verdict.RESPOND, body)
+        return _answer(journal, row.run, target, SAID[Verdict.RESPOND], body)
 
 
 def _answer(
-    journal: SqliteJournal, run: str, call: str, verdict: Verdict, body: dict[str, Any]
+    journal: SqliteJournal, run: str, call: str, answered: str, body: dict[str, Any]
 ) -> int:
     question = _question(story_of(journal, run), call)
     if not question.open:
@@ -224,11 +236,11 @@ def _answer(
     request = journal.inbox().post(run, call, ANSWER, body, who())
     if request is None:
         return _say(f"{call}: its run is over; nothing was changed", 1)
-    return _wait(journal, run, call, verdict, request)
+    return _wait(journal, run, call, answered, request)
 
 
-def _wait(journal: SqliteJournal, run: str, call: str, verdict: Verdict, request: int) -> int:
-    """Wait for what the driver says, if there is one."""
+def _wait(journal: SqliteJournal, run: str, call: str, answered: str, request: int) -> int:
+    """Wait for what the driver says, if there is one; `answered` are the words for a success."""
     inbox = journal.inbox()
     until = time.monotonic() + ANSWER_S
     while (said := inbox.wait(request, LOOK_S)) is None:
@@ -237,7 +249,7 @@ def _wait(journal: SqliteJournal, run: str, call: str, verdict: Verdict, request
             break
         if row.owner is None or not is_alive(row.owner):
             return _say(
-                f"{call} is {SAID[verdict]} once its run is resumed: nobody drives {run} now; "
+                f"{call} is {answered} once its run is resumed: nobody drives {run} now; "
                 f"see endstop resume {run}",
                 0,
             )
@@ -255,7 +267,7 @@ def _wait(journal: SqliteJournal, run: str, call: str, verdict: Verdict, request
             break
     what = "too_late" if said is None else said["what"]
     if what == "answered":
-        return _say(f"{call} is {SAID[verdict]}", 0)
+        return _say(f"{call} is {answered}", 0)
     if said is not None and what in ("refused", "failed", "not_found"):
         raise CallerError(f"{call}: {said['why']}")
     question = questions(story_of(journal, run)).get(call)

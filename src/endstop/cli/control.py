@@ -124,6 +124,22 @@ def approve(
         str | None,
         typer.Option(metavar="JSON", help="Other arguments for it, checked by its tool."),
     ] = None,
+    remember: Annotated[
+        bool,
+        typer.Option(
+            "--remember", help="Let later calls of the run with the same arguments pass, too."
+        ),
+    ] = False,
+    same: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="With --remember: only this argument counts."),
+    ] = [],  # noqa: B006 - typer copies it
+    any_: Annotated[
+        bool, typer.Option("--any", help="With --remember: no argument counts.")
+    ] = False,
+    for_: Annotated[
+        float | None, typer.Option("--for", metavar="S", help="With --remember: for so long.")
+    ] = None,
     journal: Journal = None,
 ) -> None:
     """Let a call that waits for approval go on, as it is shown by `approvals`.
@@ -133,9 +149,16 @@ def approve(
     from endstop.cli.approvals import answer
     from endstop.cli.where import journal_file
     from endstop.core.terms import Verdict
+    from endstop.run.remembering import Remember
 
+    if not remember and (same or any_ or for_ is not None):
+        raise typer.BadParameter("--same, --any and --for say what --remember means; add that")
+    if (same and any_) or (remember and edit is not None):
+        raise typer.BadParameter("--same and --any, --remember and --edit contradict each other")
+    rule = Remember(same=same or ([] if any_ else None), for_s=for_) if remember else None
     verdict = Verdict.APPROVE if edit is None else Verdict.EDIT
-    raise typer.Exit(answer(journal_file(journal), call, verdict, arguments=edit))
+    file = journal_file(journal)
+    raise typer.Exit(answer(file, call, verdict, arguments=edit, remember=rule))
 
 
 def reject(

@@ -17,6 +17,7 @@ from endstop.core.state import CallState
 from endstop.core.terms import Phase, Verdict
 from endstop.errors import CallerError, JournalError, NotFound, StaleWriter
 from endstop.run.approvals import Answer, Approve, Edit, Reject, Respond
+from endstop.run.remembering import Remember
 
 if TYPE_CHECKING:
     from endstop.run.base import BaseRuntime
@@ -232,7 +233,7 @@ def _read_answer(request: Request) -> Answer:
         raise CallerError(str(error)) from None
     match verdict:
         case Verdict.APPROVE:
-            return Approve()
+            return Approve(_read_remember(body.get("remember")))
         case Verdict.REJECT:
             return Reject(text)
         case Verdict.RESPOND:
@@ -242,3 +243,13 @@ def _read_answer(request: Request) -> Answer:
             if not isinstance(arguments, dict):
                 raise CallerError("an edit needs the new arguments as a JSON object")
             return Edit(arguments)
+
+
+def _read_remember(said: object) -> Remember | None:
+    match said:
+        case None:
+            return None
+        case {"same": list() | None as same, "for_s": int() | float() | None as for_s}:
+            return Remember(same=same, for_s=for_s)
+        case _:
+            raise CallerError("an approval is remembered by names of arguments and seconds")
