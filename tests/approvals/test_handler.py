@@ -157,8 +157,6 @@ def test_a_handler_may_answer_by_the_question(street: Street, kind: str) -> None
 def test_what_is_no_answer_leaves_it_pending(
     street: Street, kind: str, how: str, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if what == "exits" and how == "async":
-        pytest.skip("SystemExit in a coroutine of the caller's own loop is the caller's")
     over = threading.Event()
     answers = {"None": None, "True": True, "bad edit": Edit({"amount": "much"})}
 

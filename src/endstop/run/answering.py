@@ -109,7 +109,8 @@ class Answerer:
             own_question.set(asked.question)
             try:
                 self._take(question, await handler(question))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
+                # SystemExit too: it would take the whole event loop down (law 19).
                 self._failed(asked, error)
             finally:
                 self.leave_alone(asked.question)

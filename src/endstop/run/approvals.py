@@ -330,7 +330,8 @@ class Asker:
             _going.set(going)
             try:
                 answer = await handler(pending)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
+                # SystemExit too: it would take the whole event loop down (law 19).
                 self._failed(pending, error)
             else:
                 self._take(pending, answer)
