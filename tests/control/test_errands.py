@@ -234,14 +234,15 @@ def test_a_rule_that_is_made_from_outside_holds_for_later_calls(
     said = {"verdict": "approve", "digest": asked_digest(outside, "r/0.0")}
     for junk in ("all", {"same": "amount", "for_s": None}, {"same": None, "for_s": "1"}):
         assert ask(outside, "r/0.0", "answer", **said, remember=junk)["what"] == "refused"
-    remember = {"same": ["amount"], "for_s": None}
+    remember = {"same": ["amount"], "for_s": 600}
     assert ask(outside, "r/0.0", "answer", **said, remember=remember)["what"] == "answered"
     batch.over()
     (again,) = batch.run.execute([call("pay", amount=1)])
     assert again.value == "paid 1"
-    assert [(rule.rule_id, rule.same, rule.by) for rule in runtime.rules()] == [
-        ("r/0.0", {"amount": 1}, "ann")
-    ]
+    (rule,) = runtime.rules()
+    assert (rule.rule_id, rule.same, rule.by) == ("r/0.0", {"amount": 1}, "ann")
+    assert rule.expires_in_s is not None, "a rule with an end has none"
+    assert 0 < rule.expires_in_s <= 600
 
 
 @pytest.mark.serial

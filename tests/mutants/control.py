@@ -47,6 +47,14 @@ CONTROL: tuple[Mutant, ...] = (
         ERRANDS,
     ),
     _planted(
+        "a rule from outside has no end",
+        "13 one-approval",
+        "run/errands.py",
+        "            return Remember(same=same, for_s=for_s)\n",
+        "            return Remember(same=same)\n",
+        ERRANDS,
+    ),
+    _planted(
         "a request is answered again",
         "13 one-approval",
         "store/queries.sql",
