@@ -45,10 +45,10 @@ class Budget:
 
     def _over(self, limits: Limits, tool: str, cost: Money | None) -> str | None:
         if limits.calls is not None and self.calls >= limits.calls:
-            return f"the limit of {limits.calls} tool calls is used up"
+            return f"the limit of {_counted(limits.calls, 'tool call')} is used up"
         for name, limit in limits.tool_calls:
             if name == tool and self.tool_calls.get(tool, 0) >= limit:
-                return f"the limit of {limit} calls of {tool} is used up"
+                return f"the limit of {_counted(limit, 'call')} of {tool} is used up"
         if cost is None or not limits.money:
             return None
         for limit_money in limits.money:
@@ -103,3 +103,7 @@ class Budget:
     @staticmethod
     def _move(column: dict[str, Decimal], money: Money, sign: int) -> None:
         column[money.currency] = column.get(money.currency, _ZERO) + sign * money.amount
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

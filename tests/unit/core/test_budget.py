@@ -39,7 +39,7 @@ def test_another_currency_is_over_budget_once_money_is_limited() -> None:
 def test_calls_are_counted_in_all_and_per_tool() -> None:
     book = Budget(Limits(calls=3, tool_calls=(("t", 1),)))
     book.reserve("t", None)
-    assert "1 calls of t" in (book.refuses("t", None) or "")
+    assert "1 call of t " in (book.refuses("t", None) or "")
     assert book.refuses("u", None) is None
     book.reserve("u", None)
     book.reserve("u", None)
