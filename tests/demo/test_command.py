@@ -120,7 +120,7 @@ def test_a_claim_that_does_not_hold_is_shown_and_fails(
     monkeypatch.setattr(command, "Story", partial(Story, charges=2))
     shown = CliRunner().invoke(app, ["demo", "--fast"])
     assert shown.exit_code == 1, shown.output
-    assert re.search(r"1 of [0-9]+ claims do not hold", shown.output)
+    assert re.search(r"4 of [0-9]+ claims do not hold", shown.output)
     assert re.search(r"(✗|NO) endstop says", shown.output)
     as_json = CliRunner().invoke(app, ["demo", "--fast", "--json"])
     assert as_json.exit_code == 1

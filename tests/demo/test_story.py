@@ -55,13 +55,17 @@ def test_the_untouched_story_holds() -> None:
     texts = [line.text for line in lines]
     assert "the human (a script) says yes" in texts
     assert any("waits for image-account:main" in text for text in texts)
+    assert any(text.startswith("the model reads of album_3") for text in texts)
+    assert any("0.02 USD of 0.10 are left" in text for text in texts)
+    assert "ran again under its key; succeeded, effect done" in texts
+    assert "did not run again; lost, effect unknown" in texts
     assert any("the kill goes to its whole tree" in text for text in texts)
     assert not any(report.directory in text for text in texts), "paths are shown short"
 
 
 def test_a_service_that_charges_twice_is_found_out() -> None:
     report, _ = told(charges=2)
-    assert false_claims(report) == {"ledger"}
+    assert false_claims(report) == {"ledger", "budget", "heir", "unknown"}
     assert not report.ok
 
 

@@ -128,7 +128,7 @@ class Drawing:
 
     def report(self, report: Report) -> None:
         """Draw the table, the messages and the proof."""
-        self._title("What ran, what did not, what is unknown")
+        self._title("What ran of the two replies, what did not, what is unknown")
         self.console.print(self._table(report))
         self._totals(report)
         stopped = report.scenes[-1]

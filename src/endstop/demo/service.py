@@ -43,9 +43,10 @@ class ImageService:
     """`POST /images` charges and answers with an id, `GET /images/ID` waits for the picture.
 
     `DELETE /images/ID` is refused: what is charged stays charged. The `Idempotency-Key` of an order
-    goes into the ledger, and an order with a known key is not charged again. `GET /reviews` never
-    answers until `hang_up()`. `draft_s` and `print_s` are the seconds that a picture takes;
-    `charges` is how often one order is charged (above 1: a service that cheats).
+    goes into the ledger, and an order with a known key is not charged again but noted in
+    `repeated`. `GET /reviews` never answers until `hang_up()`. `draft_s` and `print_s` are the
+    seconds that a picture takes; `charges` is how often one order is charged (above 1: a service
+    that cheats).
     """
 
     def __init__(self, ledger: Path, *, draft_s: float, print_s: float, charges: int = 1) -> None:
@@ -54,6 +55,7 @@ class ImageService:
         self.charges = charges
         self.refused = 0
         self.hanging = 0
+        self.repeated: list[str] = []
         self._hang_up = threading.Event()
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -80,6 +82,13 @@ class ImageService:
             for one in found
         ]
 
+    def finish(self) -> None:
+        """From now on every picture is ready when it is asked for, whenever it was ordered."""
+        with self._lock:
+            self.seconds = dict.fromkeys(self.seconds, 0.0)
+            for order in self._orders.values():
+                order.ready_at = time.monotonic()
+
     def hang_up(self) -> None:
         """Close the connections that were never answered."""
         self._hang_up.set()
@@ -100,6 +109,7 @@ class ImageService:
         with self._lock:
             known = self._orders.get(key)
             if known is not None:
+                self.repeated.append(key)
                 return known
             image = f"img_{secrets.token_hex(4)}"
             order = _Order(image=image, prompt=prompt, ready_at=time.monotonic() + takes_s)

@@ -20,7 +20,7 @@ from typing import Any
 from endstop.adapters.reply import Reply, read_reply
 from endstop.config import Config, Timeouts
 from endstop.core import events as e
-from endstop.demo import proof, world
+from endstop.demo import proof, proof_second, second, world
 from endstop.demo.replies import GOES_WELL, IS_STOPPED
 from endstop.demo.service import ImageService
 from endstop.demo.table import Report, Scene, rows_of
@@ -76,6 +76,7 @@ class Stage:
     wedged_frames: list[str] = field(default_factory=list)
     late_ends: list[str] = field(default_factory=list)
     left_open: list[CallView] = field(default_factory=list)
+    second: second.Act | None = None
 
 
 Meddle = Callable[[Stage], None]
@@ -85,7 +86,8 @@ class Story:
     """One telling. `charges` and `meddle` are for those who doubt that the proof can fail.
 
     `say` hears every line, from any thread; `charges` makes the image service charge each order so
-    often; `meddle` is called between the stop and the proof and may do to the world what it likes.
+    often; `meddle` is called between the last scene and the proof and may do to the world what it
+    likes.
     """
 
     def __init__(
@@ -122,10 +124,14 @@ class Story:
                 stage = self._set_up(directory, token, narrator)
                 try:
                     await self._scenes(stage)
+                    await self._second_act(stage)
+                    if self._meddle is not None:
+                        self._meddle(stage)
                 finally:
                     stage.service.close()
                     proof.wait_gone(token, GONE_S)
                 checks = proof.of_the_stop(stage)
+                checks += proof_second.of_the_act(stage.second) if stage.second else []
                 checks += proof.of_what_is_left(stage, directory / JOURNAL)
         finally:
             if not self._keep:
@@ -169,14 +175,35 @@ class Story:
         async with Runtime(
             TOOLS, journal=journal, config=config, observers=observers, carry=CARRY
         ) as runtime:
-            self._playing = runtime, stage.narrator
-            try:
+            with self._shown(runtime, stage.narrator):
                 await self._goes_well(runtime, stage)
                 await self._is_stopped(runtime, stage)
-                if self._meddle is not None:
-                    self._meddle(stage)
-            finally:
-                self._playing = None
+
+    @contextlib.contextmanager
+    def _shown(self, runtime: Runtime, narrator: Narrator) -> Iterator[None]:
+        """Let a live view look at this runtime."""
+        self._playing = runtime, narrator
+        try:
+            yield
+        finally:
+            self._playing = None
+
+    async def _second_act(self, stage: Stage) -> None:
+        pace = self._pace
+        act = stage.second = second.open_act(
+            stage.directory,
+            stage.narrator,
+            unit_s=pace.unit_s,
+            grace_s=pace.grace_s,
+            kill_s=pace.kill_s,
+            charges=self._charges,
+            shown=lambda runtime: self._shown(runtime, stage.narrator),
+            until=_until,
+        )
+        try:
+            await second.play(act)
+        finally:
+            act.service.close()
 
     # -- the first scene
 

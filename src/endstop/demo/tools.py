@@ -120,6 +120,40 @@ async def generate_image(
     return f"{path} ({len(picture['svg'])} bytes)"
 
 
+@tool(effect="idempotent", cost="0.04 USD", resources=[])
+async def order_poster(ctx: AsyncContext, prompt: str, path: str) -> str:
+    """Order a poster (0.04 USD). The service knows an order that comes again by its key.
+
+    Args:
+        prompt: What to paint.
+        path: Where to save it, inside the workspace.
+    """
+    return await _order(ctx, prompt, path)
+
+
+@tool(effect="once", cost="0.04 USD", resources=_picture)
+async def order_frame(ctx: AsyncContext, prompt: str, path: str) -> str:
+    """Order a framed picture (0.04 USD), which must not be ordered twice.
+
+    Args:
+        prompt: What to paint.
+        path: Where to save the picture of it, inside the workspace.
+    """
+    return await _order(ctx, prompt, path)
+
+
+async def _order(ctx: AsyncContext, prompt: str, path: str) -> str:
+    key = {"Idempotency-Key": ctx.effect_key}
+    order = await _talk("POST", "/images", key, {"prompt": prompt, "quality": "print"})
+    # Nothing is reported as spent: an order that is made again under its key is paid once, and so
+    # the declared price counts, once for the call however often its body begins.
+    picture = await _talk("GET", f"/images/{order['image']}")
+    file = inside(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(picture["svg"], encoding="utf-8")
+    return f"{path} ({len(picture['svg'])} bytes)"
+
+
 @tool(isolation="process", resources=_directory)
 def build(
     ctx: Context, directory: str, quality: Literal["draft", "print"] = "draft"
@@ -202,6 +236,8 @@ TOOLS = (
     fetch_reviews,
     start_indexer,
 )
+SHOP = (generate_image, order_poster, order_frame)
+"""The paid tools, which the second act needs."""
 
 
 async def _talk(

@@ -94,6 +94,10 @@ class Narrator:
         with self._saying:
             self._say(Line(at_s=self.elapsed_s, who=who, text=self._short(text), mood=mood))
 
+    def introduce(self, call_id: str, tool: str, arguments: dict[str, Any]) -> None:
+        """Name a call that another program accepted: the event with its name was not heard here."""
+        self.labels[call_id] = label(tool, arguments)
+
     def show(self, view: CallView) -> Open:
         """An open call for a live view."""
         waits = "a yes from a human" if view.waits_for == "approval" else view.waits_for
@@ -129,7 +133,7 @@ class Narrator:
             self.isolation[event.call] = event.contract.isolation
         words = self._words(event)
         if words is not None:
-            who = self.labels[event.call] if hasattr(event, "call") else ""
+            who = self.labels.get(event.call, event.call) if hasattr(event, "call") else ""
             self.say(words[0], who=who, mood=words[1])
 
     def started(self) -> set[str]:
@@ -139,7 +143,8 @@ class Narrator:
     def _words(self, event: e.Event) -> tuple[str, Mood] | None:
         match event:
             case e.CallStarted():
-                return f"starts{WHERE.get(self.isolation[event.call], '')}", Mood.BEGIN
+                isolation = self.isolation.get(event.call)
+                return f"starts{WHERE.get(isolation, '') if isolation else ''}", Mood.BEGIN
             case e.ApprovalAsked():
                 return "needs a yes from a human, and holds nothing meanwhile", Mood.HUMAN
             case e.ApprovalAnswered():
