@@ -177,3 +177,16 @@ def test_a_configuration_is_no_dict(kind: str, street: Street) -> None:
     config: Any = {"grace_s": 1}
     with pytest.raises(CallerError, match=r"Config\.load"):
         street.open(kind, [fine], config=config)
+
+
+def test_a_runtime_from_before_a_fork_says_so(kind: str, street: Street) -> None:
+    """Law 7: its threads stayed behind, so a call would wait there until its bound."""
+    house = street.open(kind, [fine], config=quick())
+    own = house.rt._process
+    house.rt._process = own + 1  # As the child of a fork sees it.
+    try:
+        with pytest.raises(CallerError, match="before a fork; make a new one"):
+            house.on_its_thread(house.rt.run)
+    finally:
+        house.rt._process = own
+    assert endings(house.execute(call("fine"))) == [OK]

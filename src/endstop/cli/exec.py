@@ -22,6 +22,7 @@ from endstop.adapters.reply import Reply
 from endstop.cli.ask import Desk
 from endstop.cli.board import Board, Row
 from endstop.cli.live import View
+from endstop.cli.output import leave_terminal
 from endstop.core import events as e
 from endstop.core.terms import Isolation, Mode, Reason
 from endstop.errors import EndstopError, NotFound
@@ -34,15 +35,24 @@ EXIT_NOT_ALL = 1
 EXIT_USAGE = 2
 EXIT_JOURNAL = 3
 EXIT_CTRL_C = 130
+EXIT_HANGUP = 129
 EXIT_TERM = 143
+
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
+"""What a human calls the signals that stop a run."""
 
 LAST_EVENTS_S = 0.5
 """How long the view waits for the last events of a batch that is over."""
 
-_EXIT_BY_SIGNAL = {signal.SIGINT: EXIT_CTRL_C, signal.SIGTERM: EXIT_TERM}
+_EXIT_BY_SIGNAL = {
+    signal.SIGINT: EXIT_CTRL_C,
+    signal.SIGTERM: EXIT_TERM,
+    signal.SIGHUP: EXIT_HANGUP,
+}
 _REASON = {
     signal.SIGINT: Reason.CANCELLED_BY_USER,
     signal.SIGTERM: Reason.SHUTDOWN,
+    signal.SIGHUP: Reason.SHUTDOWN,
 }
 
 
@@ -75,7 +85,7 @@ Inbox = queue.SimpleQueue[Message]
 
 
 class Signals:
-    """Turns SIGINT and SIGTERM into stops while it is entered; a second one kills.
+    """Turns SIGINT, SIGTERM and SIGHUP into stops while it is entered; a second one kills.
 
     The handler only starts a thread: it may interrupt the main thread anywhere, also where that
     holds a lock which a cancel needs. Once all is over, the impatient second press must not tear
@@ -92,6 +102,8 @@ class Signals:
 
     def __enter__(self) -> Self:
         for number in _REASON:
+            if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                continue  # Started by nohup: it is to outlive its terminal.
             self._before[number] = signal.signal(number, self._pressed)
         return self
 
@@ -101,6 +113,8 @@ class Signals:
 
     def _pressed(self, number: int, frame: FrameType | None) -> None:
         self._times += 1
+        if number == signal.SIGHUP:
+            leave_terminal()
         if self.over:
             if self._times > 2:
                 raise KeyboardInterrupt
@@ -276,7 +290,7 @@ class Session:
                     self._show(message, view, None)
 
     def _said_of_stop(self, pressed: Pressed) -> str:
-        name = "Ctrl-C" if pressed.number == signal.SIGINT else "SIGTERM"
+        name = NAMES[signal.Signals(pressed.number)]
         if pressed.times > 1:
             return f"{name} again: killing what still runs, without grace"
         left = len(self.board.open)

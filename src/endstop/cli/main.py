@@ -29,8 +29,9 @@ app = typer.Typer(
 
 EXIT_CODES = (
     "Exit codes: 0 every call succeeded · 1 some call did not · 2 bad usage or unreadable input, "
-    "nothing was run · 3 the journal failed, or another program drives the run · "
-    "130 stopped by Ctrl-C · 143 stopped by SIGTERM"
+    "nothing was run · 3 the journal failed, or another program drives the run, "
+    "or the answer could not be written · "
+    "129 stopped by SIGHUP · 130 by Ctrl-C · 143 by SIGTERM"
 )
 
 EXEC_HELP = (

@@ -6,12 +6,17 @@ run is sent to standard error, so that what a reader gets is exactly the documen
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
+import stat
 import sys
 from types import TracebackType
 from typing import Self
+
+GONE = (errno.EPIPE, errno.EIO)
+"""Errors of a write whose reader has gone: a pipe that is closed, a terminal that hung up."""
 
 
 class Answer:
@@ -19,6 +24,7 @@ class Answer:
 
     def __init__(self) -> None:
         self._kept = -1
+        self.failed = False
 
     def __enter__(self) -> Self:
         sys.stdout.flush()
@@ -38,12 +44,18 @@ class Answer:
             self._kept = -1
 
     def write(self, text: str) -> None:
-        """Write the document. A reader that has gone away is not an error of ours."""
+        """Write the document. A reader that has gone away is not an error of ours.
+
+        Anything else, such as a full disk, is said, and kept in `failed`: the calls have run.
+        """
         data = text.encode("utf-8", errors="backslashreplace")
         while data and self._kept >= 0:
             try:
                 data = data[os.write(self._kept, data) :]
-            except BrokenPipeError:
+            except OSError as error:
+                if error.errno not in GONE:
+                    complain(f"the answer cannot be written: {(error.strerror or '?').lower()}")
+                    self.failed = True
                 return
 
 
@@ -51,7 +63,9 @@ def line(text: str) -> None:
     """One line on standard error, whoever still reads it (law 18 audience-free)."""
     try:
         print(text, file=sys.stderr, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in GONE:
+            raise
         nobody_reads(2)
 
 
@@ -79,6 +93,13 @@ def ready_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def leave_terminal() -> None:
+    """The terminal has hung up: what would be shown on it leads nowhere from now on."""
+    for descriptor in (1, 2):
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            nobody_reads(descriptor)
 
 
 def nobody_reads(descriptor: int) -> None:

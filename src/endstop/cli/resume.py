@@ -15,7 +15,15 @@ from typing import Any
 
 from endstop.cli import look
 from endstop.cli.ask import Desk
-from endstop.cli.exec import EXIT_CTRL_C, Key, Outcome, Session, Terms, describe_failure
+from endstop.cli.exec import (
+    EXIT_CTRL_C,
+    EXIT_JOURNAL,
+    Key,
+    Outcome,
+    Session,
+    Terms,
+    describe_failure,
+)
 from endstop.cli.journal import find_run, opened
 from endstop.cli.keys import open_terminal
 from endstop.cli.output import Answer, complain, hear_warnings
@@ -118,7 +126,7 @@ def resume(file: Path, wanted: Wanted) -> int:
         with session.signals() as signals:
             outcome = session.execute(signals, view, desk)
             _print(answer, session, outcome, as_json=wanted.as_json)
-        return outcome.exit_code
+        return EXIT_JOURNAL if answer.failed else outcome.exit_code
 
 
 def _print(answer: Answer, session: Resuming, outcome: Outcome, *, as_json: bool) -> None:

@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any
 from endstop.adapters.reply import Reply, read_reply
 from endstop.cli import look
 from endstop.cli.ask import Desk
-from endstop.cli.exec import EXIT_CTRL_C, Answering, Key, Outcome, Session, Terms, describe_failure
+from endstop.cli.exec import (
+    EXIT_CTRL_C,
+    EXIT_JOURNAL,
+    NAMES,
+    Answering,
+    Key,
+    Outcome,
+    Session,
+    Terms,
+    describe_failure,
+)
 from endstop.cli.keys import open_terminal
 from endstop.cli.live import Lines, Silent, Table, View
 from endstop.cli.loading import Offered, load_tools, unique
@@ -35,6 +45,10 @@ from endstop.tools.tool import Tool
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+REPLY_BYTES = 64 * 1024 * 1024
+"""The longest reply that is read: an endless standard input ends here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +106,7 @@ def run(wanted: Wanted) -> int:
         with session.signals() as signals:
             outcome = session.execute(signals, view, desk)
             _print(answer, wanted, session, outcome)
-        return outcome.exit_code
+        return EXIT_JOURNAL if answer.failed else outcome.exit_code
 
 
 def watched() -> bool:
@@ -109,10 +123,10 @@ def _read(name: str, format: str | None) -> Reply:
         if name == "-":
             if sys.stdin.isatty():
                 complain("reading the reply from the terminal; end it with Ctrl-D")
-            text = sys.stdin.buffer.read()
+            text = sys.stdin.buffer.read(REPLY_BYTES + 1)
         else:
             with open(name, "rb") as file:
-                text = file.read()
+                text = file.read(REPLY_BYTES + 1)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise CallerError(
@@ -120,6 +134,10 @@ def _read(name: str, format: str | None) -> Reply:
             "input"
         ) from error
     where = "standard input" if name == "-" else name
+    if len(text) > REPLY_BYTES:
+        raise CallerError(
+            f"{where}: it is longer than {REPLY_BYTES} bytes; give the reply of one request"
+        )
     try:
         return read_reply(text, format)
     except CallerError as error:
@@ -221,8 +239,8 @@ def _print(answer: Answer, wanted: Wanted, session: Answering, outcome: Outcome)
     out = look.console(stderr=True)
     charged = charged_in(session)
     look.print_truth(out, [truth_of(n, one, charged) for n, one in enumerate(results, 1)])
-    stopped = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM"}
-    said = [] if outcome.signal is None else [stopped[signal.Signals(outcome.signal)]]
+    stopped = outcome.signal
+    said = [] if stopped is None else [f"stopped by {NAMES[signal.Signals(stopped)]}"]
     out.print(" · ".join([*said, *summary(results, charged)]))
     answer.write(look.document(messages) + "\n")
 

@@ -6,6 +6,7 @@ Thin on purpose. A driver adds how to wait, how to be woken, and how to run a ho
 from __future__ import annotations
 
 import contextvars
+import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -93,6 +94,7 @@ class BaseRuntime(Approvals, Rules, Questions):
             self.engine.audience.add(observer)
         self._carry = tuple(carry)
         self._closed = False
+        self._process = os.getpid()
         self.books: Books | None = None
         threads = ThreadWorker(self.engine.tell, slots.thread or THREADS_MAX)
         self.engine.workers[Isolation.THREAD] = threads
@@ -119,6 +121,12 @@ class BaseRuntime(Approvals, Rules, Questions):
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeClosed("this runtime is closed; make a new one")
+        if self._process != os.getpid():
+            # Its threads and its loop stayed there: a call would wait for them in vain.
+            raise CallerError(
+                f"this runtime was made by process {self._process} before a fork; "
+                "make a new one in this process"
+            )
 
     def _make_run(
         self,
