@@ -141,6 +141,15 @@ def test_a_budget_that_refuses_nothing_is_found_out(
     assert false_claims(tell(tmp_path)[0]) == {"budget"}
 
 
+def test_a_program_that_never_worked_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(child, "__name__", "endstop.demo.no_such_program")
+    act, lines = tell(tmp_path)
+    assert false_claims(act) == {"killed", "heir", "unknown"}
+    assert any(line.text.startswith("it cannot: ") for line in lines)
+
+
 def test_an_heir_that_starts_over_is_found_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ from endstop.demo import child, world
 from endstop.demo.service import CURRENCY, Charge, ImageService
 from endstop.demo.tools import CARRY, DESK, SHOP
 from endstop.demo.watch import Mood, Narrator
+from endstop.errors import EndstopError
 from endstop.run.handles import Run
 from endstop.run.results import BatchResult, CallResult
 from endstop.run.runtime import Runtime
@@ -233,7 +234,12 @@ async def _crash(act: Act) -> None:
     async with _runtime(act, child.CRASH) as runtime:
         with act.shown(runtime):
             say("another program opens the journal and takes up the run")
-            run = await runtime.resume(child.RUN)
+            try:
+                run = await runtime.resume(child.RUN)
+            except EndstopError as problem:
+                # The other program came to nothing. The proof says so; the story has an end.
+                say(f"it cannot: {problem}", mood=Mood.BAD)
+                return
             act.resumed = tuple(one for batch in await run.finish() for one in batch)
             run.close()
             await _heard(act, [one for one in act.resumed if one.call_id in act.service.repeated])
