@@ -196,9 +196,7 @@ class _Replay:
         call.humans += 1
         self._human_began(call)
 
-    def _resume(
-        self, event: e.CallResumed | e.QuestionAnswered | e.QuestionWithdrawn
-    ) -> None:
+    def _resume(self, event: e.CallResumed | e.QuestionAnswered | e.QuestionWithdrawn) -> None:
         call = self.calls[event.call]
         call.humans -= 1
         if not call.humans:

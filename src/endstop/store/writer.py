@@ -16,6 +16,7 @@ Nothing here decides what is recorded, and no callback runs under the lock.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -44,6 +45,15 @@ def _again(error: JournalError) -> JournalError:
     return type(error)(*error.args)
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file lies at a path; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Writer:
     """Owns the writing connection; `lock` guards everything that both sides touch."""
 
@@ -51,6 +61,7 @@ class Writer:
         self.lock = threading.Lock()
         self._wake = threading.Condition(self.lock)
         self._where = where
+        self._file = _identity(where)
         self._queue: deque[Append] = deque()
         self._queued_events = 0
         self._thread: threading.Thread | None = None
@@ -165,11 +176,19 @@ class Writer:
             refused: dict[Append, JournalError] = {}
             if self._failure is None:
                 try:
+                    self._check_file()
                     refused = self._recorder.record(group)
                 except Exception as error:  # noqa: BLE001 - the tickets must hear it
                     self._fail(error)
             self._resolve(group, refused)
         self._let_go()
+
+    def _check_file(self) -> None:
+        """Notice a file that was deleted or replaced: SQLite would go on writing to what is gone,
+        and everything that it then calls recorded would be lost (law 15 record-first).
+        """
+        if _identity(self._where) != self._file:
+            raise OSError("the file was deleted or replaced while it was open")
 
     def _take(self) -> list[Append] | None:
         """The next group; None once the journal is closed and everything is written."""
