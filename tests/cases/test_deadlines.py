@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from typing import Any
@@ -293,16 +294,20 @@ def test_BH75_a_blocking_body_stops_neither_status_nor_deadline(street: Street, 
     assert endings(going.result()) == [TIMED_OUT]
 
 
+@pytest.mark.parametrize(("blocks_s", "level"), [(0.25, logging.INFO), (0.6, logging.WARNING)])
 def test_BH75_an_async_body_that_blocks_is_named(
-    street: Street, kind: str, caplog: pytest.LogCaptureFixture
+    street: Street, kind: str, caplog: pytest.LogCaptureFixture, blocks_s: float, level: int
 ) -> None:
+    caplog.set_level(logging.INFO, logger="endstop.work")
+
     @tool(resources=())
     async def rude() -> str:
-        time.sleep(0.25)
+        time.sleep(blocks_s)
         return "done"
 
     house = street.open(kind, [rude])
     assert endings(house.execute(call("rude"))) == [OK]
-    said = [r.getMessage() for r in caplog.records if "blocked the event loop" in r.getMessage()]
+    said = [r for r in caplog.records if "blocked the event loop" in r.getMessage()]
     assert len(said) == 1
-    assert "rude" in said[0]
+    assert said[0].levelno >= level
+    assert "rude" in said[0].getMessage()

@@ -29,6 +29,9 @@ _claimed = maker(Claimed)
 SLOW_STEP_S = 0.1
 """A body that holds the loop longer than this in one step is reported."""
 
+BLOCKED_S = 0.5
+"""From here on the report is a warning; a shorter step may be the fault of a busy machine."""
+
 
 class CoroutineWorker:
     """Runs async bodies as tasks on `loop`."""
@@ -185,7 +188,8 @@ def _timed(coroutine: Any, tool: str) -> Generator[Any, Any, Any]:
 
 
 def _report(tool: str, seconds: float) -> None:
-    log.warning(
+    log.log(
+        logging.WARNING if seconds >= BLOCKED_S else logging.INFO,
         "tool %s blocked the event loop for %.2f s: nothing else ran, no stop and no deadline "
         "either; make it a plain function, or isolate it in a process",
         tool,
