@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def test_whatever_an_observer_raises_the_outcome_stands(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     settled = []
+    seen_all = threading.Event()
 
     def fail(event: object) -> None:
         raise error
@@ -43,6 +45,8 @@ def test_whatever_an_observer_raises_the_outcome_stands(
     def note(event: object) -> None:
         if isinstance(event, CallSettled):
             settled.append(event.call.rpartition(".")[2])
+            if len(settled) == 2 * len(CALLS):
+                seen_all.set()
 
     where = "memory" if journal == "memory" else str(tmp_path / "runs.db")
 
@@ -60,4 +64,6 @@ def test_whatever_an_observer_raises_the_outcome_stands(
     with caplog.at_level(logging.CRITICAL, logger="endstop.run"):
         values = run_blocking() if blocking else asyncio.run(run())
     assert values == [0, 2, 4, 0, 2, 4]
+    # A thread may still be showing what the caller was told already.
+    seen_all.wait(20)
     assert sorted(settled) == ["0", "0", "1", "1", "2", "2"], "the next observer sees them all"
