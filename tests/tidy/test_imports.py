@@ -25,13 +25,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "store": BASE | {"store"},
     "work": BASE | {"work", "tools"},
     "run": BELOW_SURFACES,
-    "agents": BELOW_SURFACES | {"agents"},
+    "agents": BELOW_SURFACES | {"agents", "adapters"},
     "adapters": BELOW_SURFACES | {"adapters"},
     "testing": LIBRARY | {"endstop"},
     "endstop": LIBRARY,
     "demo": LIBRARY | {"endstop", "demo"},
-    "cli": LIBRARY | {"endstop", "demo", "cli"},
-    "__main__": LIBRARY | {"endstop", "demo", "cli"},
+    "a2a": LIBRARY | {"endstop", "a2a"},
+    "server": LIBRARY | {"endstop", "a2a", "server"},
+    "cli": LIBRARY | {"endstop", "demo", "a2a", "server", "cli"},
+    "__main__": LIBRARY | {"endstop", "demo", "a2a", "server", "cli"},
 }
 
 # Modules of the standard library that would let the world into the core.
