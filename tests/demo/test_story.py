@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_the_untouched_story_holds() -> None:
     assert world.MARK not in os.environ
     assert [line.at_s for line in lines] == sorted(line.at_s for line in lines)
     texts = [line.text for line in lines]
-    assert "the human (a script) says yes" in texts
+    assert any(text.endswith("was told: menu/0.4 is approved") for text in texts)
     assert any("waits for image-account:main" in text for text in texts)
     assert any(text.startswith("the model reads of album_3") for text in texts)
     assert any("0.02 USD of 0.10 are left" in text for text in texts)
@@ -122,6 +123,11 @@ def _move(stage: Stage) -> None:
     stage.still = stage.still[0], {**stage.still[1], "indexer.beats": "longer"}
 
 
+def _answer_from_here(stage: Stage) -> None:
+    assert stage.answered is not None
+    stage.answered = replace(stage.answered, pid=os.getpid())
+
+
 def _take_the_late_yes(stage: Stage) -> None:
     stage.late_yes = True
 
@@ -138,6 +144,7 @@ def _take_the_late_yes(stage: Stage) -> None:
         pytest.param(_forget_the_late_end, {"late_end"}, id="a late end that nobody noted"),
         pytest.param(_be_slow, {"in_time"}, id="a slow stop"),
         pytest.param(_move, {"stillness"}, id="something moved"),
+        pytest.param(_answer_from_here, {"other_process"}, id="answered by the story itself"),
     ],
 )
 def test_a_false_claim_is_found_out(meddle: Callable[[Stage], None], false: set[str]) -> None:

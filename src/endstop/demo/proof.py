@@ -6,6 +6,7 @@ that the service wrote itself, from the process table and from the interpreter's
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -304,31 +305,61 @@ def of_what_is_left(stage: Stage, journal: Path) -> list[Check]:
             seen=f"alive: {names}" if left else f"0 of {len(stage.crowd)} that there were",
         ),
         _journal(stage, journal),
+        _other_process(stage, journal),
     ]
 
 
 def _journal(stage: Stage, path: Path) -> Check:
     rows = [row for scene in stage.scenes for row in scene.rows]
-    journal = open_journal(str(path))
-    try:
-        endings: list[str] = []
-        late: list[str] = []
-        for run in journal.runs():
-            cancelled = False
-            for recorded in journal.read(run):
-                event = recorded.event
-                cancelled = cancelled or isinstance(event, e.RunCancelled)
-                if isinstance(event, e.CallSettled):
-                    endings.append(event.call)
-                elif isinstance(event, e.CallStarted) and cancelled:
-                    late.append(event.call)
-    finally:
-        journal.close()
+    endings: list[str] = []
+    late: list[str] = []
+    for events in _recorded(path):
+        cancelled = False
+        for event in events:
+            cancelled = cancelled or isinstance(event, e.RunCancelled)
+            if isinstance(event, e.CallSettled):
+                endings.append(event.call)
+            elif isinstance(event, e.CallStarted) and cancelled:
+                late.append(event.call)
     return Check(
         name="journal",
         claim="The journal has one ending for each call, and no start after the cancel",
         holds=sorted(endings) == sorted(row.call_id for row in rows) and not late,
         seen=f"{len(endings)} endings for {len(rows)} calls, {len(late)} late starts",
+    )
+
+
+def _recorded(path: Path) -> list[list[e.Event]]:
+    """What the journal's file has, run by run."""
+    journal = open_journal(str(path))
+    try:
+        return [[one.event for one in journal.read(run)] for run in journal.runs()]
+    finally:
+        journal.close()
+
+
+def _other_process(stage: Stage, path: Path) -> Check:
+    """The yes of the first scene came through the file, and the call began after it, once."""
+    answered = stage.answered
+    story = [
+        type(event)
+        for events in _recorded(path)
+        for event in events
+        if answered is not None
+        and getattr(event, "call", None) == answered.call
+        and isinstance(event, e.ApprovalAsked | e.ApprovalAnswered | e.CallStarted)
+    ]
+    return Check(
+        name="other_process",
+        claim="The yes of the first scene came from another process, and counted once",
+        holds=answered is not None
+        and answered.exit_code == 0
+        and answered.pid != os.getpid()
+        and story == [e.ApprovalAsked, e.ApprovalAnswered, e.CallStarted],
+        seen="nobody answered"
+        if answered is None
+        else f"pid {answered.pid} left with exit code {answered.exit_code}; recorded: "
+        f"{', '.join(kind.__name__ for kind in story) or 'nothing'}",
     )
 
 

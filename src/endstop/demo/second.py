@@ -7,7 +7,6 @@ the books of each can be compared with a ledger. No outcome is known here; see `
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import time
@@ -18,7 +17,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import endstop
 from endstop.agents.agent import Task
 from endstop.agents.delegate import close_turn, delegate, open_handles
 from endstop.agents.errors import DroppedHandles, HandleCancelled
@@ -28,6 +26,7 @@ from endstop.config import Config, Timeouts
 from endstop.core import events as e
 from endstop.core.terms import Limits, Money, ToolCall
 from endstop.demo import child, world
+from endstop.demo.human import with_package
 from endstop.demo.service import CURRENCY, Charge, ImageService
 from endstop.demo.tools import CARRY, DESK, SHOP
 from endstop.demo.watch import Mood, Narrator
@@ -278,12 +277,10 @@ async def _kill(act: Act, process: subprocess.Popen[bytes]) -> None:
 @contextlib.contextmanager
 def _program(act: Act) -> Iterator[subprocess.Popen[bytes]]:
     """Start the other program; whatever happens, it is not left behind."""
-    package = str(Path(endstop.__file__).parent.parent)
-    paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     with (act.directory / "child.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", child.__name__, str(act.directory), act.service.address],
-            env={**os.environ, "PYTHONPATH": paths},
+            env=with_package(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -20,7 +20,7 @@ from typing import Any
 from endstop.adapters.reply import Reply, read_reply
 from endstop.config import Config, Timeouts
 from endstop.core import events as e
-from endstop.demo import proof, proof_second, second, world
+from endstop.demo import human, proof, proof_second, second, world
 from endstop.demo.replies import GOES_WELL, IS_STOPPED
 from endstop.demo.service import ImageService
 from endstop.demo.table import Report, Scene, rows_of
@@ -71,6 +71,7 @@ class Stage:
     stopped_at_s: float = 0.0
     stop_s: float = 0.0
     still: tuple[dict[str, str], dict[str, str]] | None = None
+    answered: human.Answered | None = None
     late_yes: bool = False
     wedged: list[CallView] = field(default_factory=list)
     wedged_frames: list[str] = field(default_factory=list)
@@ -210,18 +211,33 @@ class Story:
     async def _goes_well(self, runtime: Runtime, stage: Stage) -> None:
         reply = _open(stage, "1. A reply that goes well", GOES_WELL)
         loop = asyncio.get_running_loop()
+        answers: list[asyncio.Task[None]] = []
 
         def answer(event: object) -> None:
             if isinstance(event, e.ApprovalAsked):
-                later = (self._pace.unit_s, lambda: runtime.approve(event.call, by=HUMAN))
-                loop.call_soon_threadsafe(loop.call_later, *later)
+                loop.call_soon_threadsafe(answer_soon, event.call)
+
+        def answer_soon(call: str) -> None:
+            answers.append(loop.create_task(self._answer(stage, call)))
 
         end = runtime.observe(answer)
-        async with runtime.run("menu") as run:
-            results = await self._watch(runtime, stage, run, reply)
-        end()
+        try:
+            async with runtime.run("menu") as run:
+                results = await self._watch(runtime, stage, run, reply)
+            await asyncio.gather(*answers)
+        finally:
+            end()
+            for one in answers:
+                one.cancel()
         await _close(stage, "1. A reply that goes well", reply, results)
         stage.published = world.snapshot(stage.directory / "public")
+
+    async def _answer(self, stage: Stage, call: str) -> None:
+        """After a while a human says yes, from another process on the same journal."""
+        await asyncio.sleep(self._pace.unit_s)
+        stage.answered = await human.approve(call, stage.directory / JOURNAL)
+        who = f"the human, pid {stage.answered.pid}"
+        stage.narrator.say(f"{who}, was told: {stage.answered.said}", mood=Mood.HUMAN)
 
     async def _watch(self, runtime: Runtime, stage: Stage, run: Run, reply: Reply) -> BatchResult:
         """Run a reply, and say soon after it was taken in who waits for what."""

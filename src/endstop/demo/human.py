@@ -1,0 +1,52 @@
+"""The demo's human: another program, which answers an approval through the journal alone.
+
+It is the command line itself, in a process that the story starts: `endstop approve CALL`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import endstop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What came of an answer: by which process, and what its command said."""
+
+    call: str
+    pid: int
+    exit_code: int
+    said: str
+
+
+async def approve(call: str, journal: Path) -> Answered:
+    """Start a program that approves a call; returns what it said, when it has left."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", endstop.__name__, "approve", call, "--journal", str(journal)),
+        env=with_package(),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        output, _ = await process.communicate()
+    finally:
+        # Whatever ends the story ends its human, too.
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        code = await process.wait()
+    said = " ".join(output.decode(errors="replace").split())
+    return Answered(call=call, pid=process.pid, exit_code=code, said=said)
+
+
+def with_package() -> dict[str, str]:
+    """The environment in which another program finds this package, wherever it lies."""
+    package = str(Path(endstop.__file__).parent.parent)
+    paths = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": paths}
