@@ -79,11 +79,16 @@ def test_a_newer_version_is_named(tmp_path: Path, name: str, readonly: bool) -> 
 
 
 def make_first_schema(path: Path) -> None:
-    """A journal as the first schema had it: without an inbox."""
+    """A journal as the first schema had it: without an inbox or a shelf."""
     journal = SqliteJournal(path)
     record(journal, "r", 0, opened("r"))
     journal.close()
-    spoil(path, "DROP TABLE requests", "UPDATE meta SET value = '1' WHERE name = 'schema'")
+    spoil(
+        path,
+        "DROP TABLE requests",
+        "DROP TABLE shelf",
+        "UPDATE meta SET value = '1' WHERE name = 'schema'",
+    )
 
 
 def test_a_file_of_the_first_schema_is_upgraded_in_place(tmp_path: Path) -> None:
@@ -94,6 +99,7 @@ def test_a_file_of_the_first_schema_is_upgraded_in_place(tmp_path: Path) -> None
     journal = SqliteJournal(path)
     asked = journal.inbox().post("r", "r", "cancel", {}, "somebody")
     assert asked is not None
+    journal.shelf().put("space", "key", {"kept": True})
     assert events_of(journal, "r") == events_of(viewer, "r") == [opened("r")]
     record(journal, "s", 0, opened("s"))
     journal.close()

@@ -13,6 +13,7 @@ from time import time
 from endstop.core.events import CallSettled, Event, LateEnd, RunEnded
 from endstop.errors import StaleWriter
 from endstop.store.protocol import Durability, Recorded, Ticket
+from endstop.store.shelf import MemoryShelf
 
 _ENDINGS = frozenset({CallSettled, LateEnd, RunEnded})
 
@@ -49,6 +50,7 @@ class MemoryJournal:
         self._ended: dict[str, None] = {}
         self._ended_max = ended_max
         self._lock = Lock()
+        self._shelf = MemoryShelf()
 
     def append(
         self, run: str, expected_seq: int, events: Sequence[Event], durability: Durability
@@ -121,6 +123,10 @@ class MemoryJournal:
             log = self._logs.get(run)
             if log is not None:
                 log.driven = False
+
+    def shelf(self) -> MemoryShelf:
+        """Small records beside the runs; they stay when the journal is closed, see `Shelf`."""
+        return self._shelf
 
     def close(self) -> None:
         """Let go of every run: those without an ending become orphans.

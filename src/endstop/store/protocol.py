@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from endstop.core.events import Event
+from endstop.store.shelf import Shelf
 
 
 class Durability(IntEnum):
@@ -73,6 +74,9 @@ class Journal(Protocol):
 
         Nothing of it may be appended by this journal before it is adopted again.
         """
+
+    def shelf(self) -> Shelf:
+        """Small durable records beside the runs, for what is no run's history."""
 
     def close(self) -> None:
         """Write what is buffered and let go: runs that have not ended become orphans.

@@ -137,6 +137,15 @@ CREATE TABLE requests (
 -- The few open requests are found among any number of old ones.
 CREATE INDEX open_requests ON requests (run) WHERE answer IS NULL
 
+-- name: create_shelf
+-- Small records that are no run's history, overwritten in place; `value` is a JSON object as text.
+CREATE TABLE shelf (
+    space TEXT NOT NULL,
+    key   TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (space, key)
+) WITHOUT ROWID
+
 -- name: set_meta
 -- In the transaction that makes the tables: no journal is ever without its versions.
 INSERT INTO meta (name, value) VALUES (?, ?)
@@ -269,3 +278,30 @@ SELECT 1 FROM sqlite_master WHERE name = 'requests'
 -- For people who look: what was asked of a run and is not answered, driven or not.
 SELECT id, run, target, kind, body, by, at_s FROM requests
 WHERE run = ? AND answer IS NULL ORDER BY id
+
+
+-- name: get_record
+-- Also inside the transaction that compares and sets.
+SELECT value FROM shelf WHERE space = ? AND key = ?
+
+-- name: list_records
+-- A range of the key, so that listing few of many records reads few. `prefix` is the lower bound,
+-- the fourth value the upper one.
+SELECT key, value FROM shelf
+WHERE space = ? AND key >= ? AND key > ? AND key < ? ORDER BY key LIMIT ?
+
+-- name: change_record
+-- Says by its count whether there was one: only a new record is counted against the bound.
+UPDATE shelf SET value = ? WHERE space = ? AND key = ?
+
+-- name: count_records
+-- The bound of a space, asked only when a record is added.
+SELECT count(*) FROM shelf WHERE space = ?
+
+-- name: insert_record
+-- The key is known to be free in the same transaction.
+INSERT INTO shelf (space, key, value) VALUES (?, ?, ?)
+
+-- name: delete_record
+-- Its count says whether there was one.
+DELETE FROM shelf WHERE space = ? AND key = ?

@@ -25,6 +25,7 @@ from endstop.store.opening import connect, open_for_reading, open_for_writing
 from endstop.store.owner import is_alive, this_owner
 from endstop.store.protocol import Durability, Recorded, Ticket
 from endstop.store.sql import SQL
+from endstop.store.sqlite_shelf import SqliteShelf
 from endstop.store.taking import Decide, take_over
 from endstop.store.writer import Writer
 
@@ -78,6 +79,7 @@ class SqliteJournal:
         self._reader: sqlite3.Connection | None = None
         self._writer: Writer | None = None
         self._inbox = Inbox(self._path, self._owner, busy_s)
+        self._shelf = SqliteShelf(self._path, busy_s)
         if readonly:
             self._reader = open_for_reading(self._path, busy_s)
         else:
@@ -186,6 +188,12 @@ class SqliteJournal:
         self._check_open()
         return self._inbox
 
+    def shelf(self) -> SqliteShelf:
+        """Small durable records beside the runs; its methods wait for the file, see `Shelf`."""
+        self._writing()
+        self._check_open()
+        return self._shelf
+
     def requests(self, run: str) -> list[Request]:
         """The requests to the driver of a run that nobody has answered yet, oldest first."""
         self._check_open()
@@ -221,6 +229,7 @@ class SqliteJournal:
         self._check_process()
         self._closed = True
         self._inbox.close()
+        self._shelf.close()
         with self._reading:
             if self._reader is not None:
                 self._reader.close()

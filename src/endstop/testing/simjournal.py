@@ -15,6 +15,7 @@ from endstop.core.events import Event
 from endstop.errors import JournalError, StaleWriter
 from endstop.store.memory import MemoryJournal
 from endstop.store.protocol import Durability, Journal, Recorded, Ticket
+from endstop.store.shelf import Shelf
 from endstop.testing.simloop import SimLoop, SimulationError
 
 
@@ -174,6 +175,10 @@ class SimJournal:
         """See `store.protocol.Journal`."""
         self.inner.release(run)
 
+    def shelf(self) -> Shelf:
+        """See `store.protocol.Journal`."""
+        return self.inner.shelf()
+
     def close(self) -> None:
         """See `store.protocol.Journal`."""
         self.inner.close()
@@ -235,6 +240,10 @@ class OutsideJournal:
     def release(self, run: str) -> None:
         """See `store.protocol.Journal`."""
         self._inner.release(run)
+
+    def shelf(self) -> Shelf:
+        """See `store.protocol.Journal`."""
+        return self._inner.shelf()
 
     def close(self) -> None:
         """See `store.protocol.Journal`."""
