@@ -1,0 +1,1 @@
+"""The models: real bytes from a real server on a loopback port, faults included."""
