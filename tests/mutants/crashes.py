@@ -157,7 +157,7 @@ CRASHES: tuple[Mutant, ...] = (
     _planted(
         "what was queued stays queued",
         "16 survives-restart",
-        "core/evolve.py",
+        "core/runs.py",
         "        batch.horizon = 0\n        gate.move_horizon(state, batch, now)\n",
         "",
         RESUME,

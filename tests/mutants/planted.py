@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
     planted(
         "cancel is not sticky",
         "2 right-target",
-        "core/evolve.py",
+        "core/runs.py",
         "    run.cancelled = run.cancelled or event.reason\n",
         "    run.cancelled = None\n",
         world(TWO, "independent"),

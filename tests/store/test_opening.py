@@ -79,7 +79,7 @@ def test_a_newer_version_is_named(tmp_path: Path, name: str, readonly: bool) -> 
 
 
 def make_first_schema(path: Path) -> None:
-    """A journal as the first schema had it: without an inbox or a shelf."""
+    """A journal as the first schema had it: without an inbox, a shelf or labels."""
     journal = SqliteJournal(path)
     record(journal, "r", 0, opened("r"))
     journal.close()
@@ -87,6 +87,7 @@ def make_first_schema(path: Path) -> None:
         path,
         "DROP TABLE requests",
         "DROP TABLE shelf",
+        "DROP TABLE labels",
         "UPDATE meta SET value = '1' WHERE name = 'schema'",
     )
 

@@ -15,7 +15,7 @@ def told(event: e.Event) -> str:
     match event:
         case e.RunOpened() | e.RunCancelled() | e.RunClosing() | e.RunInterrupted() | e.RunEnded():
             return _of_run(event)
-        case e.RuleMade() | e.RuleRevoked():
+        case e.RuleMade() | e.RuleRevoked() | e.Noted():
             return _of_run(event)
         case e.BatchOpened() | e.BatchCancelled() | e.BatchClosed():
             return _of_batch(event)
@@ -37,7 +37,10 @@ def _of_run(event: e.RunEvent) -> str:
         case e.RunCancelled():
             return f"stop of the run asked: {_why(event.reason)}, mode {event.mode}"
         case e.RunClosing():
-            return "no further batch will come"
+            declared = f"; the run is declared {event.outcome}" if event.outcome else ""
+            return f"no further batch will come{declared}"
+        case e.Noted():
+            return f"noted {look.words(event.kind)}: {look.arguments(event.body, 100)}"
         case e.RunInterrupted():
             return "found without a driver: what may have begun is settled as lost"
         case e.RuleMade():

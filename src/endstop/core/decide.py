@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from endstop.core import again, calls, gate, questions, remembered, settling
+from endstop.core import again, calls, gate, questions, remembered, runs, settling
 from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.evolve import APPLY
 from endstop.core.record import maker
 from endstop.core.state import BatchState, CallState, RunState, Slots, State
-from endstop.core.terms import CANCEL_REASONS, Effect, Mode, Outcome, Phase, Reason
+from endstop.core.terms import CANCEL_REASONS, Effect, Mode, Phase, Reason
 from endstop.errors import CallerError, NotFound
 
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
@@ -88,7 +88,7 @@ def follow(state: State, now: float) -> e.Event | None:
     while state.check_runs:
         run = state.check_runs[0]
         if not run.ended and run.open_batches == 0 and (run.closing or run.cancelled):
-            return _run_end(run)
+            return settling.run_end(run.id, run.declared, run.cancelled)
         state.check_runs.popleft()
     return None
 
@@ -118,14 +118,6 @@ def _let_through(state: State, call: CallState, slots: Slots) -> e.Event:
     return _granted(run=run, call=call.id, reserved=call.cost, earlier=earlier)
 
 
-def _run_end(run: RunState) -> e.RunEnded:
-    if run.cancelled is None:
-        return e.RunEnded(run=run.id, outcome=Outcome.SUCCEEDED, reason=Reason.OK)
-    lost = run.cancelled is Reason.DRIVER_LOST
-    outcome = Outcome.LOST if lost else Outcome.CANCELLED
-    return e.RunEnded(run=run.id, outcome=outcome, reason=run.cancelled)
-
-
 def _open_run(state: State, said: i.OpenRun, now: float) -> list[e.Event]:
     if said.run in state.runs:
         raise CallerError(f"run {said.run} is open already; give every run an id of its own")
@@ -143,6 +135,7 @@ def _open_run(state: State, said: i.OpenRun, now: float) -> list[e.Event]:
         limits=said.limits,
         after=said.after,
         inherited=said.inherited,
+        labels=said.labels,
     )
     if parent is None or said.detached or parent.phase is Phase.RUNNING:
         return [opened]
@@ -152,7 +145,7 @@ def _open_run(state: State, said: i.OpenRun, now: float) -> list[e.Event]:
 
 
 def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event]:
-    run = _run_of(state, said.run)
+    run = runs.open_run(state, said.run)
     if run.cancelled is None and (run.closing or run.ended):
         raise CallerError(f"run {run.id} is closed and takes no more batches; open a new one")
     if said.parallel is not None and said.parallel < 1:
@@ -216,13 +209,6 @@ def _refused_at_once(run: str, call: str, reason: Reason, message: str | None) -
     )
 
 
-def _run_of(state: State, run_id: str) -> RunState:
-    run = state.runs.get(run_id)
-    if run is None:
-        raise NotFound(f"no run {run_id!r} is open here")
-    return run
-
-
 def _cancel(state: State, said: i.Cancel, now: float) -> list[e.Event]:
     if said.reason not in CANCEL_REASONS:
         known = ", ".join(sorted(CANCEL_REASONS))
@@ -239,11 +225,6 @@ def _cancel(state: State, said: i.Cancel, now: float) -> list[e.Event]:
     return settling.cancel_batch(batch, said.reason, said.mode, now)
 
 
-def _close_run(state: State, said: i.CloseRun, now: float) -> list[e.Event]:
-    run = _run_of(state, said.run)
-    return [] if run.ended or run.closing else [e.RunClosing(run=run.id)]
-
-
 def _run_fenced(state: State, said: i.RunFenced, now: float) -> list[e.Event]:
     run = state.runs.get(said.run)
     if run is None:
@@ -253,7 +234,7 @@ def _run_fenced(state: State, said: i.RunFenced, now: float) -> list[e.Event]:
 
 def _resume_run(state: State, said: i.ResumeRun, now: float) -> list[e.Event]:
     """What had begun and may run again stands in line first; then the rest of the run goes on."""
-    run = _run_of(state, said.run)
+    run = runs.open_run(state, said.run)
     assert run.cancelled is None, "a cancelled run is ended, not resumed"
     found: list[e.Event] = []
     for batch in run.batches:
@@ -266,7 +247,8 @@ _DECIDE: dict[type, Callable[[State, Any, float], list[e.Event]]] = {
     i.OpenRun: _open_run,
     i.SubmitBatch: _submit_batch,
     i.Cancel: _cancel,
-    i.CloseRun: _close_run,
+    i.CloseRun: runs.close,
+    i.Note: runs.note,
     i.RunFenced: _run_fenced,
     i.ResumeRun: _resume_run,
     i.HookBegan: calls.hook_began,

@@ -17,6 +17,13 @@ from endstop.core.human import QuestionAsked as QuestionAsked
 from endstop.core.human import QuestionWithdrawn as QuestionWithdrawn
 from endstop.core.human import RuleMade as RuleMade
 from endstop.core.human import RuleRevoked as RuleRevoked
+from endstop.core.lifetime import Noted as Noted
+from endstop.core.lifetime import RunCancelled as RunCancelled
+from endstop.core.lifetime import RunClosing as RunClosing
+from endstop.core.lifetime import RunEnded as RunEnded
+from endstop.core.lifetime import RunInterrupted as RunInterrupted
+from endstop.core.lifetime import RunOpened as RunOpened
+from endstop.core.lifetime import RunResumed as RunResumed
 from endstop.core.record import record
 from endstop.core.terms import (
     Claim,
@@ -25,64 +32,12 @@ from endstop.core.terms import (
     Effect,
     Flag,
     How,
-    Limits,
     Mode,
     Money,
     Outcome,
     Reason,
     StoppedBy,
 )
-
-
-@record
-class RunOpened:
-    """A run exists."""
-
-    run: str
-    parent_call: str | None = None
-    detached: bool = False
-    limits: Limits | None = None
-    after: str | None = None
-    inherited: tuple[Earlier, ...] = ()
-
-
-@record
-class RunCancelled:
-    """A cancel of the whole run was accepted; sticky (law 2 right-target)."""
-
-    run: str
-    reason: Reason
-    mode: Mode
-
-
-@record
-class RunClosing:
-    """No further batch will be taken."""
-
-    run: str
-
-
-@record
-class RunInterrupted:
-    """The run's driver is gone; what had begun is settled, what had not may be resumed."""
-
-    run: str
-
-
-@record
-class RunResumed:
-    """A driver took the run up again: what had not begun goes on from here (law 16)."""
-
-    run: str
-
-
-@record
-class RunEnded:
-    """The run is over: exactly one per run (law 3 one-ending)."""
-
-    run: str
-    outcome: Outcome
-    reason: Reason
 
 
 @record
@@ -336,6 +291,7 @@ RunEvent = (
     | RunInterrupted
     | RunResumed
     | RunEnded
+    | Noted
     | RuleMade
     | RuleRevoked
     | BatchOpened

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from endstop.core import again, gate, pauses, remembered
+from endstop.core import again, gate, pauses, remembered, runs
 from endstop.core import events as e
 from endstop.core.books import add_money, close_books
 from endstop.core.deadlines import Meter
 from endstop.core.rules import MOVES
-from endstop.core.state import BatchState, CallState, RunState, Stage, State
+from endstop.core.state import BatchState, CallState, Stage, State
 from endstop.core.terms import Commit, Effect, Mode, Phase, StoppedBy
 
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
@@ -40,54 +40,6 @@ def _call(state: State, event: e.CallEvent) -> CallState:
     call = state.calls[event.call]
     call.phase = MOVES[type(event)][call.phase]
     return call
-
-
-def _run_opened(state: State, event: e.RunOpened, now: float) -> None:
-    assert event.run not in state.runs, "a run is opened once"
-    parent = state.calls.get(event.parent_call) if event.parent_call else None
-    run = state.runs[event.run] = RunState(event, parent)
-    if parent is not None and run.attached:
-        parent.children = [*(parent.children or ()), run]
-
-
-def _run_cancelled(state: State, event: e.RunCancelled, now: float) -> None:
-    run = state.runs[event.run]
-    assert not run.ended, "an ending absorbs"
-    run.cancelled = run.cancelled or event.reason
-    run.mode = event.mode
-    state.check_runs.append(run)
-
-
-def _run_closing(state: State, event: e.RunClosing, now: float) -> None:
-    run = state.runs[event.run]
-    run.closing = True
-    state.check_runs.append(run)
-
-
-def _run_interrupted(state: State, event: e.RunInterrupted, now: float) -> None:
-    assert not state.runs[event.run].ended, "only a run without an ending is interrupted"
-
-
-def _run_resumed(state: State, event: e.RunResumed, now: float) -> None:
-    run = state.runs[event.run]
-    assert not run.ended, "an ending absorbs"
-    for batch in run.batches:
-        if batch.closed:
-            continue
-        # Restored beyond its end, so that nothing moved while what had begun was dealt with.
-        batch.horizon = 0
-        gate.move_horizon(state, batch, now)
-        if batch.unsettled == 0:
-            state.check_batches.append(batch)
-    state.check_runs.append(run)
-
-
-def _run_ended(state: State, event: e.RunEnded, now: float) -> None:
-    run = state.runs[event.run]
-    assert not run.ended, "a run ends once (law 3 one-ending)"
-    assert run.open_batches == 0, "a run ends after its batches"
-    run.ended = True
-    state.rules.pop(run.id, None)
 
 
 def _batch_opened(state: State, event: e.BatchOpened, now: float) -> None:
@@ -359,12 +311,13 @@ def _free_slot(state: State, call: CallState) -> None:
 
 
 APPLY: dict[type, Callable[[State, Any, float], None]] = {
-    e.RunOpened: _run_opened,
-    e.RunCancelled: _run_cancelled,
-    e.RunClosing: _run_closing,
-    e.RunInterrupted: _run_interrupted,
-    e.RunResumed: _run_resumed,
-    e.RunEnded: _run_ended,
+    e.RunOpened: runs.opened,
+    e.RunCancelled: runs.cancelled,
+    e.RunClosing: runs.closing,
+    e.RunInterrupted: runs.interrupted,
+    e.RunResumed: runs.resumed,
+    e.RunEnded: runs.ended,
+    e.Noted: runs.noted,
     e.RuleMade: remembered.made,
     e.RuleRevoked: remembered.revoked,
     e.BatchOpened: _batch_opened,

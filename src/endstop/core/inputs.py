@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from endstop.core.record import record
+from endstop.core.record import EMPTY, record
 from endstop.core.terms import (
     ApprovalTerms,
     Claim,
@@ -18,6 +18,7 @@ from endstop.core.terms import (
     Limits,
     Mode,
     Money,
+    Outcome,
     Reason,
     Refusal,
     RuleTerms,
@@ -30,7 +31,7 @@ class OpenRun:
     """Register a run; from here on it can be cancelled (law 2 right-target).
 
     `after` names the run that it continues, and `inherited` the calls of which that one left
-    unknown what they did.
+    unknown what they did. `labels` are what it may be found by.
     """
 
     run: str
@@ -39,6 +40,7 @@ class OpenRun:
     limits: Limits | None = None
     after: str | None = None
     inherited: tuple[Earlier, ...] = ()
+    labels: dict[str, str] = EMPTY
 
 
 @record
@@ -142,10 +144,14 @@ class Claimed:
 
 @record
 class StartFailed:
-    """A worker could not start a granted call: its body never began."""
+    """A worker could not start a granted call: its body never began.
+
+    `saturated` says that bodies which cannot be stopped are in its way (law 9 on-the-books).
+    """
 
     call: str
     message: str
+    saturated: bool = False
 
 
 @record
@@ -265,9 +271,27 @@ class Cancel:
 
 @record
 class CloseRun:
-    """No further batch will come; the run ends when its open batches are closed."""
+    """No further batch will come; the run ends when its open batches are closed.
+
+    `outcome` declares how: succeeded, failed or rejected. Of that and a cancel of the run, the one
+    recorded first decides (law 3 one-ending).
+    """
 
     run: str
+    outcome: Outcome | None = None
+
+
+@record
+class Note:
+    """The application's own word, to be kept in the history of a run.
+
+    Refused once the run has ended, or the `call` that it belongs to is settled (law 3 one-ending).
+    """
+
+    run: str
+    kind: str
+    body: dict[str, Any]
+    call: str | None = None
 
 
 @record
@@ -334,6 +358,7 @@ Input = (
     | ParkEnded
     | Cancel
     | CloseRun
+    | Note
     | RunFenced
     | ResumeRun
     | Tick

@@ -21,6 +21,25 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
+class _Empty(dict[Any, Any]):
+    """A dictionary that stays empty."""
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError("the default of a record cannot be filled: make a dictionary of your own")
+
+    __setitem__ = setdefault = update = __ior__ = _refuse
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+    def __reduce__(self) -> str:
+        return "EMPTY"
+
+
+EMPTY = _Empty()
+"""The default of a field that is a dictionary: defaults are shared."""
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
     """Make a class of annotated fields a frozen, slotted, keyword-only dataclass.

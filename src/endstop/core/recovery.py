@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from endstop.core import events as e
-from endstop.core.settling import may_run_again, unstarted_outcome
+from endstop.core.settling import may_run_again, run_end, unstarted_outcome
 from endstop.core.terms import Effect, EffectClass, Outcome, Reason
 
 _WAITS = frozenset({EffectClass.EFFECTFUL, EffectClass.ONCE})
@@ -38,6 +38,7 @@ class Unfinished:
         "_cancelled",
         "_closing",
         "_commits",
+        "_declared",
         "_interrupted",
         "_left",
         "_stopping",
@@ -59,6 +60,7 @@ class Unfinished:
         self._interrupted = False
         self._cancelled: Reason | None = None
         self._closing = False
+        self._declared: Outcome | None = None
         self._batches: dict[str, Reason | None] = {}
         self._stopping: set[str] = set()
         self._begun: set[str] = set()
@@ -78,6 +80,7 @@ class Unfinished:
                     self._cancelled = self._cancelled or event.reason
                 case e.RunClosing():
                     self._closing = True
+                    self._declared = self._declared or event.outcome
                 case e.BatchOpened():
                     self._batches[event.batch] = None
                 case e.BatchCancelled():
@@ -143,7 +146,7 @@ class Unfinished:
         found = self.losing(lost)
         if self._cancelled or (self._closing and len(lost) == len(self.open)):
             found += [e.BatchClosed(run=self.run, batch=batch) for batch in self._batches]
-            return [*found, self._end()]
+            return [*found, run_end(self.run, self._declared, self._cancelled)]
         return [*found, e.RunInterrupted(run=self.run)]
 
     def losing(self, calls: Iterable[str]) -> list[e.Event]:
@@ -164,13 +167,6 @@ class Unfinished:
             effect=self._effect(call),
             retried=self._attempts.get(call, 0),
         )
-
-    def _end(self) -> e.RunEnded:
-        if self._cancelled is None:
-            return e.RunEnded(run=self.run, outcome=Outcome.SUCCEEDED, reason=Reason.OK)
-        lost = self._cancelled is Reason.DRIVER_LOST
-        outcome = Outcome.LOST if lost else Outcome.CANCELLED
-        return e.RunEnded(run=self.run, outcome=outcome, reason=self._cancelled)
 
     def _effect(self, call: str) -> Effect:
         effect = self.open[call].contract.effect

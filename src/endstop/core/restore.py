@@ -85,6 +85,7 @@ class _Replay:
     def _closing(self, event: e.RunClosing) -> None:
         assert self.run is not None
         self.run.closing = True
+        self.run.declared = self.run.declared or event.outcome
 
     def _ended(self, event: e.RunEnded) -> None:
         assert self.run is not None

@@ -348,5 +348,21 @@ def with_siblings(call: CallState, found: list[e.Event], now: float) -> list[e.E
     return found
 
 
+def run_end(run: str, declared: Outcome | None, cancelled: Reason | None) -> e.RunEnded:
+    """The ending of a run: as it was declared, else by its cancel, else it has succeeded.
+
+    `declared` counts only where it came before the cancel (law 3 one-ending).
+    """
+    if declared is not None:
+        reason = Reason.OK if declared is Outcome.SUCCEEDED else Reason.DECLARED
+        return e.RunEnded(run=run, outcome=declared, reason=reason)
+    if cancelled is None:
+        return e.RunEnded(run=run, outcome=Outcome.SUCCEEDED, reason=Reason.OK)
+    lost = cancelled is Reason.DRIVER_LOST
+    return e.RunEnded(
+        run=run, outcome=Outcome.LOST if lost else Outcome.CANCELLED, reason=cancelled
+    )
+
+
 def _strength(mode: Mode) -> int:
     return (Mode.DRAIN, Mode.INTERRUPT, Mode.KILL).index(mode)

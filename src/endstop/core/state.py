@@ -31,6 +31,7 @@ from endstop.core.terms import (
     Isolation,
     Mode,
     Money,
+    Outcome,
     Phase,
     Reason,
     StoppedBy,
@@ -199,7 +200,8 @@ class BatchState:
 
 class RunState:
     """One agent execution. `seq` is the number of its last recorded event; `unsure` are the calls
-    of it, and of those that it continues, of which it is not known what they did."""
+    of it, and of those that it continues, of which it is not known what they did. `declared` is how
+    it is to end, where somebody said so before it was cancelled."""
 
     __slots__ = (
         "attached",
@@ -207,6 +209,7 @@ class RunState:
         "budget",
         "cancelled",
         "closing",
+        "declared",
         "ended",
         "fenced",
         "id",
@@ -227,6 +230,7 @@ class RunState:
         self.cancelled: Reason | None = None
         self.mode: Mode | None = None
         self.closing = False
+        self.declared: Outcome | None = None
         self.fenced = False
         self.ended = False
         self.seq = 0

@@ -72,6 +72,7 @@ class Reason(StrEnum):
     IDLE = "idle"
     WORKER_LOST = "worker_lost"
     DRIVER_LOST = "driver_lost"
+    DECLARED = "declared"
 
 
 CANCEL_REASONS = frozenset(
@@ -84,6 +85,9 @@ CANCEL_REASONS = frozenset(
     }
 )
 """The reasons that a cancel may carry."""
+
+DECLARABLE = frozenset({Outcome.SUCCEEDED, Outcome.FAILED, Outcome.REJECTED})
+"""The endings that whoever closes a run may declare for it."""
 
 
 class EffectClass(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextvars
 import os
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import UnionType
@@ -16,6 +16,7 @@ from types import UnionType
 from endstop.config import Config
 from endstop.core import inputs as i
 from endstop.core.gate import waits_for
+from endstop.core.record import EMPTY
 from endstop.core.state import CallState
 from endstop.core.terms import (
     CANCEL_REASONS,
@@ -32,6 +33,7 @@ from endstop.run.clock import Clock
 from endstop.run.engine import Engine
 from endstop.run.heartbeat import Heartbeat
 from endstop.run.hooks import After, Before, Hooks, Observer, check_hooks
+from endstop.run.labels import check_labels
 from endstop.run.lineage import inherited
 from endstop.run.parking import Parking
 from endstop.run.plans import Plan, Planner, digest
@@ -135,6 +137,7 @@ class BaseRuntime(Approvals, Rules, Questions):
         parent: str | None,
         detached: bool,
         after: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> str:
         self._check_open()
         _check_kind(run_id, str, "the id of a run", "give text, or nothing to have one made")
@@ -153,6 +156,7 @@ class BaseRuntime(Approvals, Rules, Questions):
                 detached=detached,
                 after=after,
                 inherited=inherited(self.engine, after) if after is not None else (),
+                labels=check_labels(labels) if labels else EMPTY,
             )
         )
         return name

@@ -12,14 +12,15 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from endstop.config import Config
 from endstop.core import inputs as i
+from endstop.core.noting import make_note
 from endstop.core.state import CallState
-from endstop.core.terms import Isolation, Limits, Mode, Phase, Reason, ToolCall
+from endstop.core.terms import Isolation, Limits, Mode, Outcome, Phase, Reason, ToolCall
 from endstop.run.approvals import Handler
 from endstop.run.base import BaseRuntime, BatchTerms
 from endstop.run.cancelling import BlockingCancellation
@@ -36,6 +37,7 @@ from endstop.run.hooks import (
     preparing,
     refusal,
 )
+from endstop.run.labels import declared_outcome
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult
@@ -112,9 +114,10 @@ class BlockingRuntime(BaseRuntime):
         parent: str | None = None,
         detached: bool = False,
         after: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> BlockingRun:
         """Open a run; see `Runtime.run`."""
-        name = self._make_run(run_id, limits, parent, detached, after)
+        name = self._make_run(run_id, limits, parent, detached, after, labels)
         self._errands.begin()
         return BlockingRun(self, name)
 
@@ -347,12 +350,17 @@ class BlockingRun:
         """Stop the whole run, from any thread; see `Runtime.cancel`."""
         return self._runtime.cancel(self.id, reason, mode)
 
-    def close(self) -> None:
-        """Say that no further batch will come."""
+    def note(self, kind: str, body: Mapping[str, object], *, call: str | None = None) -> bool:
+        """Keep a note in the run's history; see `Run.note`."""
+        return self._runtime.engine.tell(make_note(self.id, kind, body, call))
+
+    def close(self, *, outcome: Outcome | str | None = None) -> None:
+        """Say that no further batch will come; see `Run.close`."""
+        declared = declared_outcome(outcome)
         self.closed = True
         engine = self._runtime.engine
         if self.id in engine.state.runs:
-            engine.tell(i.CloseRun(run=self.id))
+            engine.tell(i.CloseRun(run=self.id, outcome=declared))
             self._uses.close()
         if self._runtime.books is not None:
             self._runtime.books.closed(self.id)

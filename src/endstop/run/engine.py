@@ -113,7 +113,7 @@ class Engine:
             ended = i.BodyEnded(call=said.call, how=How.STOPPED)
             self.aside(lambda: self.tell(ended))
             return True
-        return isinstance(said, i.CommitEntered)
+        return isinstance(said, i.CommitEntered | i.Note)
 
     def submit(self, said: i.SubmitBatch, plans: Sequence[Plan]) -> str:
         """Give a batch to the core together with its plans; returns the batch's id."""

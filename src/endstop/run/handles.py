@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from endstop.core import inputs as i
+from endstop.core.noting import make_note
 from endstop.core.state import CallState
-from endstop.core.terms import Mode, Reason, ToolCall
+from endstop.core.terms import Mode, Outcome, Reason, ToolCall
 from endstop.run.base import BatchTerms
+from endstop.run.labels import declared_outcome
 from endstop.run.results import BatchResult, CallResult, CancelReport
 from endstop.run.resuming import finish_on
 from endstop.run.submitted import close_after
@@ -76,12 +78,29 @@ class Run:
         """Stop the whole run; see `Runtime.cancel`."""
         return self._runtime.cancel(self.id, reason, mode)
 
-    def close(self) -> None:
-        """Say that no further batch will come."""
+    def note(self, kind: str, body: Mapping[str, object], *, call: str | None = None) -> bool:
+        """Keep a note in the run's history; `kind` says what it is, `body` is a JSON object.
+
+        In order with all that happens, and recorded before observers see it (law 15 record-first).
+        False, and nothing is kept, once the run has ended, or the `call` that it is said to belong
+        to is settled (law 3 one-ending). From any thread. Raises CallerError for a kind that is no
+        short text and a body that is no JSON object.
+        """
+        return self._runtime.engine.tell(make_note(self.id, kind, body, call))
+
+    def close(self, *, outcome: Outcome | str | None = None) -> None:
+        """Say that no further batch will come, and, with `outcome`, how the run ends.
+
+        Without it the run has succeeded, unless it was cancelled. `outcome` is `succeeded`,
+        `failed` or `rejected`; of that and a cancel, the one recorded first decides what `RunEnded`
+        says, and a cancel stops what runs all the same (law 3 one-ending). Raises CallerError for
+        another outcome.
+        """
+        declared = declared_outcome(outcome)
         self.closed = True
         engine = self._runtime.engine
         if self.id in engine.state.runs:
-            engine.tell(i.CloseRun(run=self.id))
+            engine.tell(i.CloseRun(run=self.id, outcome=declared))
             self._uses.close()
         if self._runtime.books is not None:
             self._runtime.books.closed(self.id)

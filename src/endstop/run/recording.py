@@ -1,7 +1,8 @@
 """What is recorded of the events, how durably, and which of them nobody may act on before that.
 
 Effectful calls are recorded as granted before their body begins, endings before anybody sees them
-(law 15 record-first); read-only and idempotent calls do not wait. Decides nothing else.
+and notes before anybody sees them (law 15 record-first); read-only and idempotent calls do not
+wait. Decides nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ENDED: dict[type, Callable[[Any], str]] = {
     e.BatchClosed: attrgetter("batch"),
     e.RunEnded: attrgetter("run"),
 }
-_WAITS = frozenset({e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded})
+_WAITS = frozenset({e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded, e.Noted})
 
 
 def by_run(events: list[e.Event]) -> Iterator[tuple[str, list[e.Event], list[e.Event]]]:

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -121,16 +121,18 @@ class Runtime(BaseRuntime):
         parent: str | None = None,
         detached: bool = False,
         after: str | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> Run:
         """Open a run: one agent execution, which can be cancelled from this moment (law 2).
 
         `limits` is its budget; `parent` the call that it works for, whose cancel reaches it unless
         it is `detached`. `after` is a run that it continues: calls of which that one left unknown
-        what they did are remembered (law 10). Raises CallerError for an id that is taken, NotFound
+        what they did are remembered (law 10). `labels` are kept with it, such as whose it is, and
+        found by `journal.labelled`. Raises CallerError for an id that is taken, NotFound
         where `after` is not known here or in the journal.
         """
         self._start()
-        name = self._make_run(run_id, limits, parent, detached, after)
+        name = self._make_run(run_id, limits, parent, detached, after, labels)
         self._errands.begin()
         return Run(self, name)
 

@@ -293,13 +293,15 @@ def _event_decoder(
 ) -> Callable[[str, str | None, dict[str, Any], Callable[[str], str] | None], Event]:
     readers = {name: _decoder(hint) for name, hint in _hints(cls).items()}
     has_call = "call" in readers
+    # A note may belong to a call, or to its run alone.
+    may_lack = has_call and _hints(cls)["call"] is not str
 
     def read(
         run: str, call: str | None, body: dict[str, Any], blob: Callable[[str], str] | None
     ) -> Event:
         given: dict[str, Any] = {"run": run}
         if has_call:
-            if call is None:
+            if call is None and not may_lack:
                 raise ValueError("it names no call")
             given["call"] = call
         for name, value in body.items():

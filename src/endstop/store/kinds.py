@@ -14,6 +14,7 @@ KINDS = MappingProxyType(
         "run_interrupted": language.RunInterrupted,
         "run_resumed": language.RunResumed,
         "run_ended": language.RunEnded,
+        "noted": language.Noted,
         "rule_made": language.RuleMade,
         "rule_revoked": language.RuleRevoked,
         "batch_opened": language.BatchOpened,

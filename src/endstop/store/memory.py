@@ -6,11 +6,11 @@ here may cost more than a few list operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from time import time
 
-from endstop.core.events import CallSettled, Event, LateEnd, RunEnded
+from endstop.core.events import CallSettled, Event, LateEnd, RunEnded, RunOpened
 from endstop.errors import StaleWriter
 from endstop.store.protocol import Durability, Recorded, Ticket
 from endstop.store.shelf import MemoryShelf
@@ -49,6 +49,8 @@ class MemoryJournal:
         # In the order of their endings; only runs that nobody will write to any more.
         self._ended: dict[str, None] = {}
         self._ended_max = ended_max
+        # The runs with each label, in the order in which they were opened.
+        self._labelled: dict[tuple[str, str], dict[str, None]] = {}
         self._lock = Lock()
         self._shelf = MemoryShelf()
 
@@ -77,6 +79,10 @@ class MemoryJournal:
                     break
             if not kept:
                 self._logs[run] = log
+                opened = events[0] if events else None
+                if type(opened) is RunOpened and opened.labels:
+                    for label in opened.labels.items():
+                        self._labelled.setdefault(label, {})[run] = None
             kept.extend(events)
             log.upto.append(len(kept))
             log.times.append(time())
@@ -85,10 +91,20 @@ class MemoryJournal:
                 if len(self._ended) > self._ended_max:
                     oldest = next(iter(self._ended))
                     del self._ended[oldest]
-                    del self._logs[oldest]
+                    self._drop(oldest)
             return None
         finally:
             self._lock.release()
+
+    def _drop(self, run: str) -> None:
+        opened = self._logs.pop(run).events[0]
+        if type(opened) is not RunOpened:
+            return
+        for label in opened.labels.items():
+            runs = self._labelled[label]
+            del runs[run]
+            if not runs:
+                del self._labelled[label]
 
     def read(self, run: str, after_seq: int = 0) -> Iterator[Recorded]:
         """The events of a run as it stands now, from the one after `after_seq`."""
@@ -102,6 +118,21 @@ class MemoryJournal:
         """The ids of all runs that are kept, oldest first."""
         with self._lock:
             return list(self._logs)
+
+    def labelled(self, labels: Mapping[str, str]) -> list[str]:
+        """The runs that are kept and were opened with all of these labels, newest first."""
+        with self._lock:
+            found = [self._labelled.get(label, {}) for label in labels.items()]
+            if not found:
+                return list(reversed(self._logs))
+            few = min(found, key=len)
+            return [run for run in reversed(few) if all(run in runs for runs in found)]
+
+    def last_at(self, run: str) -> float | None:
+        """The wall time of the last event of a run; None for one that is not kept."""
+        with self._lock:
+            log = self._logs.get(run)
+            return log.times[-1] if log is not None else None
 
     def orphans(self) -> list[str]:
         """Runs without an ending whose driver closed this journal."""

@@ -15,7 +15,7 @@ from endstop.errors import JournalError
 from endstop.store.codec import FORMAT
 from endstop.store.sql import SQL
 
-SCHEMA = 3
+SCHEMA = 4
 """The version of the tables in `queries.sql`."""
 APPLICATION_ID = 1701733459
 """What `mark_file` in `queries.sql` writes."""
@@ -32,10 +32,15 @@ _TABLES = (
     "create_requests",
     "create_open_requests",
     "create_shelf",
+    "create_labels",
 )
 # What a file of each older schema lacks. Tables are only ever added, so that a program of an older
 # version that has the file open is not disturbed.
-_ADDED = {1: ("create_requests", "create_open_requests"), 2: ("create_shelf",)}
+_ADDED = {
+    1: ("create_requests", "create_open_requests"),
+    2: ("create_shelf",),
+    3: ("create_labels",),
+}
 # SQLite reports some conflicts at once instead of waiting: how long between two attempts.
 _RETRY_S = 0.01
 

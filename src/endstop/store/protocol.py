@@ -7,7 +7,7 @@ call has at most one ending.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -77,6 +77,12 @@ class Journal(Protocol):
 
     def shelf(self) -> Shelf:
         """Small durable records beside the runs, for what is no run's history."""
+
+    def labelled(self, labels: Mapping[str, str]) -> list[str]:
+        """The runs that were opened with all of these labels, newest first."""
+
+    def last_at(self, run: str) -> float | None:
+        """The wall time of the last event of a run; None for an unknown one."""
 
     def close(self) -> None:
         """Write what is buffered and let go: runs that have not ended become orphans.

@@ -146,6 +146,15 @@ CREATE TABLE shelf (
     PRIMARY KEY (space, key)
 ) WITHOUT ROWID
 
+-- name: create_labels
+-- What runs may be found by, such as whose they are. The key answers the question itself.
+CREATE TABLE labels (
+    name  TEXT NOT NULL,
+    value TEXT NOT NULL,
+    run   TEXT NOT NULL,
+    PRIMARY KEY (name, value, run)
+) WITHOUT ROWID
+
 -- name: set_meta
 -- In the transaction that makes the tables: no journal is ever without its versions.
 INSERT INTO meta (name, value) VALUES (?, ?)
@@ -169,6 +178,10 @@ SELECT * FROM (VALUES (?, ?, ?, ?, ?, ?)) WHERE column1 IS NOT NULL
 -- name: insert_run
 -- Ignored where the row exists: then the numbers of the events decide who was first.
 INSERT OR IGNORE INTO runs (run, opened_at, owner, parent_call, after) VALUES (?, ?, ?, ?, ?)
+
+-- name: insert_label
+-- Ignored where the row exists, as the run's own is.
+INSERT OR IGNORE INTO labels (name, value, run) VALUES (?, ?, ?)
 
 -- name: end_run
 -- A run that is over is driven by nobody.
@@ -198,6 +211,33 @@ SELECT run FROM runs ORDER BY id
 -- name: describe_runs
 -- For people who look: everything that is known of a run without reading its events.
 SELECT run, opened_at, ended_at, outcome, owner FROM runs ORDER BY id
+
+-- name: newest_runs
+-- Every run has all of no labels.
+SELECT run FROM runs ORDER BY id DESC
+
+-- name: count_labelled
+-- Which of several labels is rare: counting further than this would cost more than it saves.
+SELECT count(*) FROM (SELECT 1 FROM labels WHERE name = ? AND value = ? LIMIT 1000)
+
+-- name: list_labelled
+-- Found by one label; the others, a JSON object, are looked up for each run that has it.
+SELECT runs.run FROM labels JOIN runs ON runs.run = labels.run
+WHERE labels.name = ? AND labels.value = ? AND NOT EXISTS (
+    SELECT 1 FROM json_each(?) AS wanted WHERE NOT EXISTS (
+        SELECT 1 FROM labels AS other
+        WHERE other.name = wanted.key AND other.value = wanted.value AND other.run = runs.run
+    )
+)
+ORDER BY runs.id DESC
+
+-- name: has_labels
+-- A file of an older schema that is only read has no labels, and is not given any.
+SELECT 1 FROM sqlite_master WHERE name = 'labels'
+
+-- name: last_at
+-- The last step down the key of the events.
+SELECT at_s FROM events WHERE run = ? ORDER BY seq DESC LIMIT 1
 
 -- name: list_children
 -- A call's id begins with its run's and a slash, which no run's id contains.

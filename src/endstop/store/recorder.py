@@ -217,6 +217,8 @@ class Recorder:
             connection.execute(statement, part + [None] * (missing * _COLUMNS))
         if opened := [self._run_row(entry.append) for entry in encoded if entry.append.seq == 0]:
             connection.executemany(SQL["insert_run"], opened)
+            if labels := [row for entry in encoded for row in _label_rows(entry.append)]:
+                connection.executemany(SQL["insert_label"], labels)
         if blobs := [blob for entry in encoded for blob in entry.blobs]:
             connection.executemany(SQL["insert_blob"], blobs)
         for append, _, _, ended in encoded:
@@ -257,3 +259,10 @@ class Recorder:
             refusal = JournalError(f"run {run!r}: a name in the append is not text: {error}")
         self._refused[append] = refusal
         self._refused_runs[run] = refusal
+
+
+def _label_rows(append: Append) -> list[tuple[str, str, str]]:
+    first = append.events[0]
+    if append.seq or not isinstance(first, RunOpened):
+        return []
+    return [(name, value, append.run) for name, value in first.labels.items()]

@@ -7,11 +7,12 @@ process appended before is recorded. Nothing here decides what is recorded.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,6 +119,27 @@ class SqliteJournal:
         """What is known of every run without reading its events, oldest first."""
         self._drain()
         return [RunRow(*row) for row in self._query("describe_runs", ())]
+
+    def labelled(self, labels: Mapping[str, str]) -> list[str]:
+        """The runs that were opened with all of these labels, newest first."""
+        self._drain()
+        if not labels:
+            return [run for (run,) in self._query("newest_runs", ())]
+        if not self._query("has_labels", ()):
+            # Written by an older version, and opened for reading only.
+            return []
+        # Asked by the rarest label: the others are looked up run by run.
+        name, value = min(
+            labels.items(), key=lambda label: self._query("count_labelled", label)[0][0]
+        )
+        others = json.dumps({other: labels[other] for other in labels if other != name})
+        return [run for (run,) in self._query("list_labelled", (name, value, others))]
+
+    def last_at(self, run: str) -> float | None:
+        """The wall time of the last event of a run; None for an unknown one."""
+        self._drain()
+        rows = self._query("last_at", (run,))
+        return rows[0][0] if rows else None
 
     def children(self, run: str) -> list[str]:
         """The runs that work for a call of this run, oldest first."""

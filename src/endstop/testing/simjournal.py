@@ -7,7 +7,7 @@ it; what was not waited for is lost with the process. Nothing here touches a fil
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -163,6 +163,14 @@ class SimJournal:
         """See `store.protocol.Journal`."""
         return self.inner.runs()
 
+    def labelled(self, labels: Mapping[str, str]) -> list[str]:
+        """See `store.protocol.Journal`."""
+        return self.inner.labelled(labels)
+
+    def last_at(self, run: str) -> float | None:
+        """See `store.protocol.Journal`."""
+        return self.inner.last_at(run)
+
     def orphans(self) -> list[str]:
         """See `store.protocol.Journal`."""
         return self.inner.orphans()
@@ -228,6 +236,14 @@ class OutsideJournal:
     def runs(self) -> list[str]:
         """See `store.protocol.Journal`."""
         return self._inner.runs()
+
+    def labelled(self, labels: Mapping[str, str]) -> list[str]:
+        """See `store.protocol.Journal`."""
+        return self._inner.labelled(labels)
+
+    def last_at(self, run: str) -> float | None:
+        """See `store.protocol.Journal`."""
+        return self._inner.last_at(run)
 
     def orphans(self) -> list[str]:
         """See `store.protocol.Journal`."""

@@ -22,6 +22,7 @@ from endstop.core.terms import (
     StoppedBy,
 )
 from endstop.testing.human_laws import check_questions
+from endstop.testing.run_laws import check_runs
 from endstop.testing.state_laws import conflict
 
 _TIMED_OUT = frozenset({Reason.DEADLINE, Reason.IDLE, Reason.BATCH_DEADLINE})
@@ -72,6 +73,7 @@ class _Story:
                 | e.RunInterrupted()
                 | e.RunResumed()
                 | e.RunEnded()
+                | e.Noted()
                 | e.RuleMade()
                 | e.RuleRevoked()
                 | e.BatchOpened()
@@ -116,7 +118,7 @@ class _Story:
             case e.RunResumed():
                 if event.run in self.ended or event.run in self.cancelled:
                     self.wrong.append(f"law 3 one-ending: {event.run} was resumed after its end")
-            case e.RunClosing() | e.RuleMade() | e.RuleRevoked():
+            case e.RunClosing() | e.Noted() | e.RuleMade() | e.RuleRevoked():
                 pass
 
     def _interrupted(self, run: str) -> None:
@@ -144,11 +146,6 @@ class _Story:
         mine = [b for b in self.sizes if b.partition("/")[0] == event.run]
         if any(batch not in self.closed for batch in mine):
             self.wrong.append(f"law 4 one-answer: {event.run} ended with a batch open")
-        cancelled = event.run in self.cancelled
-        if cancelled == (event.outcome is Outcome.SUCCEEDED):
-            self.wrong.append(
-                f"law 3 one-ending: {event.run} ended {event.outcome}, cancelled={cancelled}"
-            )
 
     def _accepted(self, event: e.CallAccepted) -> None:
         if event.call in self.calls:
@@ -397,4 +394,4 @@ def check_story(events: Iterable[e.Event], *, complete: bool = True) -> list[str
         story.read(event)
     if complete:
         story.close()
-    return story.wrong + check_questions(told)
+    return story.wrong + check_questions(told) + check_runs(told)

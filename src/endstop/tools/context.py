@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Self
@@ -23,6 +23,7 @@ from endstop.core.inputs import (
     Progressed,
     Spent,
 )
+from endstop.core.noting import make_note
 from endstop.core.payload import safe_text
 from endstop.errors import CallerError, Stopped, Unanswered
 from endstop.tools import asking
@@ -99,6 +100,15 @@ class BodyContext:
         except ValueError as problem:
             raise CallerError(f"spend(): {problem}") from None
         self._tell(Spent(call=self.call_id, money=spent))
+
+    def note(self, kind: str, body: Mapping[str, object]) -> bool:
+        """Keep a note in the run's history, in the name of this call; `kind` says what it is.
+
+        False, and nothing is kept, once the call has its ending (law 3 one-ending). Raises
+        CallerError for a kind that is no short text and a body that is no JSON object.
+        """
+        run = self.call_id.partition("/")[0]
+        return self._tell(make_note(run, kind, body, self.call_id))
 
     def human(self, why: str = "") -> HumanWait:
         """A wait for a human: `with ctx.human("sudo password"):`, or `async with`.

@@ -12,14 +12,15 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from endstop.core.inputs import CommitEntered, Input, QuestionBegan, QuestionLeft
+from endstop.core.inputs import CommitEntered, Input, Note, QuestionBegan, QuestionLeft
 from endstop.core.payload import Unserialisable, to_data
 from endstop.core.terms import How
-from endstop.errors import Stopped
+from endstop.errors import CallerError, Stopped
 from endstop.tools.context import AsyncContext, Context, enter
 from endstop.work.ending import output_of, words_of
 from endstop.work.runner import Channel, Loaded, describe
 from endstop.work.telling import encode
+from endstop.work.wire import FrameTooLong
 
 
 class _Heard:
@@ -82,6 +83,11 @@ class Body:
 
     def _tell(self, told: Input) -> bool:
         frame = {**encode(told), "call": self.call}
+        if isinstance(told, Note):
+            try:
+                return bool(self._channel.ask(frame)["yes"])
+            except FrameTooLong as error:
+                raise CallerError(f"note(): the body {error}") from None
         if isinstance(told, CommitEntered | QuestionBegan | QuestionLeft):
             return bool(self._channel.ask(frame)["yes"])
         self._channel.send(frame)

@@ -15,6 +15,7 @@ from endstop.core.inputs import (
     HumanBegan,
     HumanEnded,
     Input,
+    Note,
     ParkBegan,
     ParkEnded,
     Progressed,
@@ -22,8 +23,10 @@ from endstop.core.inputs import (
     QuestionLeft,
     Spent,
 )
+from endstop.core.noting import make_note
 from endstop.core.payload import safe_text
 from endstop.core.terms import Money
+from endstop.errors import CallerError
 
 _MESSAGE_CHARS = 4000
 _CHOICES = 100
@@ -43,6 +46,8 @@ def encode(told: Input) -> dict[str, Any]:
             return {**frame, "choices": list(choices), "secret": secret}
         case QuestionLeft(question=question):
             return {"t": "tell", "what": "question_left", "question": question}
+        case Note(kind=kind, body=body):
+            return {"t": "tell", "what": "note", "kind": kind, "body": body}
         case CommitEntered():
             return {"t": "tell", "what": "commit_entered"}
         case CommitLeft(done=done):
@@ -84,6 +89,11 @@ def decode(frame: dict[str, Any], call: str) -> Input | None:
             )
         case {"what": "question_left", "question": str(question)}:
             return QuestionLeft(call=call, question=safe_text(question, _MESSAGE_CHARS))
+        case {"what": "note", "kind": str(kind), "body": dict(body)}:
+            try:
+                return make_note(call.partition("/")[0], kind, body, call)
+            except CallerError:
+                return None
         case {"what": "commit_entered"}:
             return CommitEntered(call=call)
         case {"what": "commit_left", "done": bool(done)}:
