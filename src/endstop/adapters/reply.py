@@ -54,6 +54,11 @@ class Reply:
     notes: tuple[str, ...] = ()
     _wanted: tuple[Wanted, ...] = field(default=(), repr=False)
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of its calls in `assistant_message`, in order; empty for a call without one."""
+        return tuple(one.id for one in self._wanted)
+
     def stored(self) -> list[Message]:
         """`assistant_message` as a list to extend a transcript with; empty if nothing is in it."""
         if isinstance(self.assistant_message, list):

@@ -286,12 +286,14 @@ class Note:
     """The application's own word, to be kept in the history of a run.
 
     Refused once the run has ended, or the `call` that it belongs to is settled (law 3 one-ending).
+    `spent` is money that was paid outside of any call for what the note tells of.
     """
 
     run: str
     kind: str
     body: dict[str, Any]
     call: str | None = None
+    spent: Money | None = None
 
 
 @record

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from endstop.core.record import EMPTY, record
-from endstop.core.terms import Earlier, Limits, Mode, Outcome, Reason
+from endstop.core.terms import Earlier, Limits, Mode, Money, Outcome, Reason
 
 
 @record
@@ -69,10 +69,12 @@ class Noted:
     """The application's own word in the history of a run: `kind` and `body` are its business.
 
     None follows the end of the run, nor the ending of the `call` that it belongs to, if it belongs
-    to one (law 3 one-ending).
+    to one (law 3 one-ending). `spent` is what it tells of was paid for, outside of any call; it
+    counts in the budget of the run (law 20 paid-once).
     """
 
     run: str
     kind: str
     body: dict[str, Any]
     call: str | None = None
+    spent: Money | None = None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from endstop.core.inputs import Note
 from endstop.core.payload import PayloadLimits, Unserialisable, safe_text, to_data
+from endstop.core.terms import Money
 from endstop.errors import CallerError
 
 KIND_CHARS = 100
@@ -19,7 +20,13 @@ BODY = PayloadLimits(chars=10_000_000)
 """Bounds of the body of one note; what is large lies beside a journal, not in it."""
 
 
-def make_note(run: str, kind: str, body: Mapping[str, object], call: str | None = None) -> Note:
+def make_note(
+    run: str,
+    kind: str,
+    body: Mapping[str, object],
+    call: str | None = None,
+    spent: Money | None = None,
+) -> Note:
     """The input for one note, with a copy of `body` as plain data.
 
     Raises CallerError for a kind that is no short text, and a body that is no JSON object.
@@ -39,4 +46,4 @@ def make_note(run: str, kind: str, body: Mapping[str, object], call: str | None 
     except Unserialisable as problem:
         raise CallerError(f"note(): {problem}") from None
     assert isinstance(data, dict), "a mapping becomes an object"
-    return Note(run=run, kind=safe_text(kind, KIND_CHARS), body=data, call=call)
+    return Note(run=run, kind=safe_text(kind, KIND_CHARS), body=data, call=call, spent=spent)

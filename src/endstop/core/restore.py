@@ -87,6 +87,11 @@ class _Replay:
         self.run.closing = True
         self.run.declared = self.run.declared or event.outcome
 
+    def _noted(self, event: e.Noted) -> None:
+        assert self.run is not None
+        if event.spent is not None:
+            self.run.budget.spend(event.spent)
+
     def _ended(self, event: e.RunEnded) -> None:
         assert self.run is not None
         self.run.ended = True
@@ -291,6 +296,7 @@ _READ: dict[type, Callable[[_Replay, Any], None]] = {
     e.RuleMade: _Replay._rule_made,
     e.RuleRevoked: _Replay._rule_revoked,
     e.RunEnded: _Replay._ended,
+    e.Noted: _Replay._noted,
     e.BatchOpened: _Replay._batch_opened,
     e.BatchCancelled: _Replay._batch_cancelled,
     e.BatchClosed: _Replay._batch_closed,

@@ -46,7 +46,7 @@ def note(state: State, said: i.Note, now: float) -> list[e.Event]:
         call = state.calls.get(said.call)
         if call is None or call.run is not run or call.phase is Phase.SETTLED:
             return []
-    return [e.Noted(run=said.run, kind=said.kind, body=said.body, call=said.call)]
+    return [e.Noted(run=said.run, kind=said.kind, body=said.body, call=said.call, spent=said.spent)]
 
 
 def opened(state: State, event: e.RunOpened, now: float) -> None:
@@ -102,4 +102,7 @@ def ended(state: State, event: e.RunEnded, now: float) -> None:
 
 
 def noted(state: State, event: e.Noted, now: float) -> None:
-    assert not state.runs[event.run].ended, "an ending absorbs"
+    run = state.runs[event.run]
+    assert not run.ended, "an ending absorbs"
+    if event.spent is not None:
+        run.budget.spend(event.spent)

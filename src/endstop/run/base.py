@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import UnionType
 
 from endstop.config import Config
@@ -25,6 +25,7 @@ from endstop.core.terms import (
     Mode,
     Phase,
     Reason,
+    Refusal,
     ToolCall,
 )
 from endstop.errors import CallerError, NotFound, RuntimeClosed, StaleWriter
@@ -51,13 +52,19 @@ from endstop.work.thread import ThreadWorker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTerms:
-    """How one batch is run; see `Runtime.execute`."""
+    """How one batch is run; see `Runtime.execute`.
+
+    `tools` are the tools that its calls may name, where those are not the runtime's; `refused` are
+    calls, by their index, that are answered without being prepared or started.
+    """
 
     parallel: int | None = None
     timeout_s: float | None = None
     deadline_s: float | None = None
     together: bool = False
     on_failure: str = "continue"
+    tools: Mapping[str, Tool] | None = None
+    refused: Mapping[int, Refusal] = field(default_factory=dict)
 
 
 class BaseRuntime(Approvals, Rules, Questions):
@@ -197,6 +204,8 @@ class BaseRuntime(Approvals, Rules, Questions):
                 hooked=hooked or deferred,
                 timeout_s=terms.timeout_s,
                 tool=tool,
+                offered=terms.tools,
+                refused=terms.refused.get(index),
             )
             plan.context = context.copy()
             plans.append(plan)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from endstop.core import inputs as i
 from endstop.core.noting import make_note
 from endstop.core.state import CallState
-from endstop.core.terms import Mode, Outcome, Reason, ToolCall
+from endstop.core.terms import Mode, Money, Outcome, Reason, ToolCall
 from endstop.run.base import BatchTerms
 from endstop.run.labels import declared_outcome
 from endstop.run.results import BatchResult, CallResult, CancelReport
@@ -78,15 +78,23 @@ class Run:
         """Stop the whole run; see `Runtime.cancel`."""
         return self._runtime.cancel(self.id, reason, mode)
 
-    def note(self, kind: str, body: Mapping[str, object], *, call: str | None = None) -> bool:
+    def note(
+        self,
+        kind: str,
+        body: Mapping[str, object],
+        *,
+        call: str | None = None,
+        spent: Money | None = None,
+    ) -> bool:
         """Keep a note in the run's history; `kind` says what it is, `body` is a JSON object.
 
         In order with all that happens, and recorded before observers see it (law 15 record-first).
         False, and nothing is kept, once the run has ended, or the `call` that it is said to belong
-        to is settled (law 3 one-ending). From any thread. Raises CallerError for a kind that is no
-        short text and a body that is no JSON object.
+        to is settled (law 3 one-ending). `spent` is money that was paid outside of any call, for
+        what the note tells of; it counts in the run's budget (law 20 paid-once). From any thread.
+        Raises CallerError for a kind that is no short text and a body that is no JSON object.
         """
-        return self._runtime.engine.tell(make_note(self.id, kind, body, call))
+        return self._runtime.engine.tell(make_note(self.id, kind, body, call, spent))
 
     def close(self, *, outcome: Outcome | str | None = None) -> None:
         """Say that no further batch will come, and, with `outcome`, how the run ends.

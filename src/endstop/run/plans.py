@@ -119,15 +119,22 @@ class Planner:
         hooked: bool,
         timeout_s: float | None,
         tool: Tool | None = None,
+        offered: Mapping[str, Tool] | None = None,
+        refused: Refusal | None = None,
     ) -> tuple[Plan, Asked]:
         """The plan of a call and what the core is told of it.
 
-        `tool` is for a call that does not come from a model: its tool is offered to none.
+        `tool` is for a call that does not come from a model: its tool is offered to none. `offered`
+        are the tools that the model was offered, where those are not the runtime's. A call that is
+        `refused` already gets its answer and nothing else.
         """
+        if refused is not None:
+            return self._refused(call, None, refused.reason, refused.message, shown(call.arguments))
+        known = self.tools if offered is None else offered
         if tool is None:
-            tool = self.tools.get(call.tool)
+            tool = known.get(call.tool)
         if tool is None:
-            return self._refused(call, None, Reason.UNKNOWN_TOOL, self._unknown(call.tool))
+            return self._refused(call, None, Reason.UNKNOWN_TOOL, unknown(call.tool, known))
         contract = resolve(
             tool.declared,
             timeouts=self.config.timeouts,
@@ -223,9 +230,19 @@ class Planner:
         )
         return Plan(call.tool, tool, _NO_CONTRACT), asked
 
-    def _unknown(self, name: str) -> str:
-        known = ", ".join(sorted(self.tools)[:50]) or "none"
-        return f"there is no tool named {safe_text(name, 200)!r}; the tools are: {known}"
+
+def unknown(name: str, tools: Mapping[str, Tool]) -> str:
+    """What the model reads of a call that names no tool that it was offered."""
+    known = ", ".join(sorted(tools)[:50]) or "none"
+    return f"there is no tool named {safe_text(name, 200)!r}; the tools are: {known}"
+
+
+def shown(arguments: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The arguments of a call that is refused, for the record; None where they are no JSON."""
+    try:
+        return None if arguments is None else snapshot(arguments)
+    except Unserialisable:
+        return None
 
 
 def snapshot(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from endstop.core import events as e
@@ -26,6 +26,7 @@ from endstop.run.orphans import Orphan
 from endstop.run.plans import Plan
 from endstop.run.results import BatchResult, CallResult
 from endstop.run.submitted import here
+from endstop.tools.tool import Tool
 
 if TYPE_CHECKING:
     from endstop.run.base import BaseRuntime
@@ -38,8 +39,11 @@ class TakenUp:
     `ask` are the lost calls whose tools can be asked what became of them.
     """
 
-    def __init__(self, runtime: BaseRuntime, orphan: Orphan) -> None:
+    def __init__(
+        self, runtime: BaseRuntime, orphan: Orphan, tools: Mapping[str, Tool] | None = None
+    ) -> None:
         self.run_id = orphan.run
+        self._tools = tools
         self.ask: list[Plan] = []
         self._runtime = runtime
         self._orphan = orphan
@@ -82,7 +86,8 @@ class TakenUp:
     def _plan(self, accepted: e.CallAccepted, arguments: dict[str, Any] | None) -> Plan | Refusal:
         """The plan of a recorded call with the tools of this runtime, under its recorded terms."""
         planner = self._runtime.planner
-        tool = planner.find(accepted.tool)
+        tool = None if self._tools is None else self._tools.get(accepted.tool)
+        tool = tool or planner.find(accepted.tool)
         if tool is None:
             words = f"the run was resumed where no tool is named {accepted.tool!r}"
             return Refusal(reason=Reason.UNKNOWN_TOOL, message=words)
@@ -138,8 +143,11 @@ class TakenUp:
         return recorded_results(one.event for one in self._recorded)
 
 
-def take(runtime: BaseRuntime, run_id: str) -> TakenUp:
-    """Adopt an interrupted run and read it; see `Runtime.resume` for what it raises."""
+def take(runtime: BaseRuntime, run_id: str, tools: Mapping[str, Tool] | None = None) -> TakenUp:
+    """Adopt an interrupted run and read it; see `Runtime.resume` for what it raises.
+
+    `tools` are those that its calls may name, where they are not the runtime's.
+    """
     if runtime._closed:
         raise RuntimeClosed("this runtime is closed; make a new one")
     engine = runtime.engine
@@ -149,7 +157,7 @@ def take(runtime: BaseRuntime, run_id: str) -> TakenUp:
     try:
         if not orphan.left.ended and _is_parentless(runtime, orphan.left):
             orphan.end(Reason.PARENT_CANCELLED)
-        return TakenUp(runtime, orphan)
+        return TakenUp(runtime, orphan, tools)
     except BaseException:
         orphan.let_go()
         raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from endstop.core import inputs as i
@@ -19,6 +19,7 @@ from endstop.run.reconciling import answer_of, no_answer, question_of
 from endstop.run.results import BatchResult
 from endstop.run.resume import batches_of, in_order, take
 from endstop.run.waiting import CtrlC
+from endstop.tools.tool import Tool
 
 if TYPE_CHECKING:
     from endstop.run.blocking import BlockingRun, BlockingRuntime
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 SILENT = "it did not answer in time"
 
 
-async def resume_on(runtime: Runtime, run_id: str) -> Run:
-    """See `Runtime.resume`."""
+async def resume_on(runtime: Runtime, run_id: str, tools: Mapping[str, Tool] | None = None) -> Run:
+    """See `Runtime.resume`; `tools` are those that its calls may name, if not the runtime's."""
     from endstop.run.handles import Run
 
-    taken = take(runtime, run_id)
+    taken = take(runtime, run_id, tools)
     run = Run(runtime, run_id)
     run.batches = taken.results()
     if taken.ended:
