@@ -84,7 +84,7 @@ def _batch(batch: BatchState, now: float) -> tuple[Any, ...]:
 def _run(run: RunState, now: float) -> tuple[Any, ...]:
     book = run.budget
     return (
-        (run.cancelled, run.mode, run.closing, run.ended, run.open_batches),
+        (run.cancelled, run.mode, run.closing, run.declared, run.ended, run.open_batches),
         tuple(run.unsure or ()),
         (book.calls, _amounts(book.tool_calls), _amounts(book.reserved), _amounts(book.spent)),
         tuple(_batch(b, now) for b in run.batches),

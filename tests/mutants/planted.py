@@ -8,6 +8,7 @@ from tests.mutants.delegation import DELEGATION
 from tests.mutants.edges import EDGES
 from tests.mutants.humans import HUMANS
 from tests.mutants.runner import Mutant
+from tests.mutants.runs import RUNS
 
 UNIT = "tests/unit/core/"
 GATE = (UNIT + "test_gate.py",)
@@ -739,6 +740,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        pass\n",
         world(TWO, "independent"),
     ),
+    *RUNS,
     *CONTROL,
     *CRASHES,
     *DELEGATION,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from endstop.core.events import CallSettled, Event, RunInterrupted
+from endstop.core.events import CallSettled, Event, RunInterrupted, RunOpened
 from endstop.errors import StaleWriter
 from endstop.store.memory import MemoryJournal
 from endstop.store.protocol import Durability, Journal
@@ -120,6 +120,36 @@ def test_an_unknown_run_is_empty(journal: Journal) -> None:
     assert list(journal.read("nobody")) == []
     assert journal.runs() == []
     assert not journal.adopt("nobody")
+
+
+def test_runs_are_found_by_their_labels_newest_first(store: Store, journal: Journal) -> None:
+    alice, both = {"owner": "alice"}, {"owner": "alice", "context": "c"}
+    for n, labels in enumerate([alice, both, {"owner": "bob", "context": "c"}, both, {}]):
+        first = RunOpened(run=f"r{n}", labels=labels)
+        journal.append(f"r{n}", 0, [first, started(f"r{n}", "a")], Durability.BUFFERED)
+    journal.append("r1", 2, [ended("r1")], Durability.BUFFERED)
+    again = store.again()
+    assert again.labelled(alice) == ["r3", "r1", "r0"]
+    assert again.labelled(both) == ["r3", "r1"]
+    assert again.labelled({"context": "c"}) == ["r3", "r2", "r1"]
+    assert again.labelled({}) == ["r4", "r3", "r2", "r1", "r0"]
+    for nobody in ({"owner": ""}, {"context": "alice"}, {**both, "more": "x"}):
+        assert again.labelled(nobody) == []
+
+
+def test_a_refused_append_labels_nothing(journal: Journal) -> None:
+    record(journal, "r", 0, RunOpened(run="r", labels={"owner": "alice"}))
+    second = RunOpened(run="r", labels={"owner": "bob"})
+    assert isinstance(offer(journal, "r", 0, [second]), StaleWriter)
+    assert journal.labelled({"owner": "bob"}) == []
+
+
+def test_the_instant_of_the_last_event(store: Store, journal: Journal) -> None:
+    assert journal.last_at("r") is None
+    record(journal, "r", 0, opened("r"), started("r", "a"))
+    record(journal, "r", 2, settled("r", "a"))
+    again = store.again()
+    assert again.last_at("r") == [entry.at_s for entry in again.read("r")][-1]
 
 
 def test_an_empty_append_records_nothing(journal: Journal) -> None:

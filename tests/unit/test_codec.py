@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from endstop.core import events as language
-from endstop.core.events import CallAccepted, CallQueued, CallSettled, Event, RunOpened
+from endstop.core.events import CallAccepted, CallQueued, CallSettled, Event, Noted, RunOpened
 from endstop.core.terms import (
     Claim,
     Contract,
@@ -172,6 +172,13 @@ ON_DISK = [
         '{"limits":{"money":[["5","USD"]],"calls":3,"tool_calls":[["write",2]]}}',
     ),
     (CallQueued(run="r", call="r.1"), "call_queued", "{}"),
+    (
+        RunOpened(run="r", labels={"owner": "a"}),
+        "run_opened",
+        '{"labels":{"owner":"a"}}',
+    ),
+    (Noted(run="r", kind="k", body={"n": 1}), "noted", '{"kind":"k","body":{"n":1}}'),
+    (Noted(run="r", kind="k", body={}, call="r.1"), "noted", '{"kind":"k","body":{}}'),
 ]
 
 

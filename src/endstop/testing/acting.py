@@ -131,6 +131,7 @@ def _act(
             yield seconds, False
         case Act.PROGRESS:
             ctx.progress("on it", 0.5)
+            ctx.note("progress", {"of": ctx.call_id})
             yield seconds, not stopped
         case Act.HUMAN:
             with ctx.human("asks"):

@@ -1,0 +1,15 @@
+"""Every order of the inputs of every world about the life of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.exhaustive.explorer import World, explore
+from tests.exhaustive.limits import MAX_NODES
+from tests.exhaustive.worlds_runs import RUNS
+
+
+@pytest.mark.parametrize("world", RUNS, ids=lambda world: world.name)
+def test_every_order_keeps_every_law(world: World) -> None:
+    report = explore(world, MAX_NODES)
+    assert report.complete or report.nodes >= (MAX_NODES or 0)
