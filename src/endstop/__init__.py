@@ -47,6 +47,7 @@ from endstop.tools.context import AsyncContext, Context, current
 from endstop.tools.reconcile import LostCall, Reconciled
 from endstop.tools.resources import shared
 from endstop.tools.tool import Tool, tool, tool_from_schema
+from endstop.work.loops import WorkerLoops
 
 if TYPE_CHECKING:
     from endstop.agents import (
@@ -122,6 +123,7 @@ __all__ = [
     "Tool",
     "ToolCall",
     "Unanswered",
+    "WorkerLoops",
     "agent_tool",
     "close_turn",
     "current",

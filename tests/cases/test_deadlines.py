@@ -307,7 +307,7 @@ def test_BH75_an_async_body_that_blocks_is_named(
 
     house = street.open(kind, [rude])
     assert endings(house.execute(call("rude"))) == [OK]
-    said = [r for r in caplog.records if "blocked the event loop" in r.getMessage()]
+    said = [r for r in caplog.records if "blocked its event loop" in r.getMessage()]
     assert len(said) == 1
     assert said[0].levelno >= level
     assert "rude" in said[0].getMessage()

@@ -10,6 +10,7 @@ AUDIENCE = "tests/unit/test_audience.py"
 PAYLOAD = "tests/unit/test_payload.py"
 TREE = "tests/process/test_whole_tree.py"
 OWNERSHIP = "tests/process/test_ownership.py"
+LOOPS = "tests/drivers/test_own_loops.py"
 
 
 def planted(name: str, law: str, file: str, old: str, new: str, test: str) -> Mutant:
@@ -18,6 +19,22 @@ def planted(name: str, law: str, file: str, old: str, new: str, test: str) -> Mu
 
 
 EDGES: tuple[Mutant, ...] = (
+    planted(
+        "bodies are sent to a blocked loop",
+        "6 bounded-stop",
+        "work/loops.py",
+        "        awake = [place for place in self._places if not place.late]\n",
+        "        awake = list(self._places)\n",
+        LOOPS,
+    ),
+    planted(
+        "blocked loops without end",
+        "9 on-the-books",
+        "work/loops.py",
+        "        if len(self._places) < self._terms.most:\n",
+        "        if True:\n",
+        LOOPS,
+    ),
     planted(
         "one effect key for all",
         "10 no-blind-retry",
@@ -86,8 +103,8 @@ EDGES: tuple[Mutant, ...] = (
         "an exit in a body goes through",
         "19 any-payload",
         "work/coroutine.py",
-        "            except BaseException as error:\n                end = raised(call, error)\n",
-        "            except Exception as error:\n                end = raised(call, error)\n",
+        "        except BaseException as error:\n            end = raised(call, error)\n",
+        "        except Exception as error:\n            end = raised(call, error)\n",
         QUIET,
     ),
     planted(

@@ -110,7 +110,8 @@ def start_failed(state: State, said: i.StartFailed, now: float) -> list[e.Event]
     call = state.calls.get(said.call)
     if call is None or call.phase is not Phase.GRANTED:
         return []
-    return [settling.unstarted(call, Reason.START_FAILED, said.message)]
+    reason = Reason.SATURATED if said.saturated else Reason.START_FAILED
+    return [settling.unstarted(call, reason, said.message)]
 
 
 def body_ended(state: State, said: i.BodyEnded, now: float) -> list[e.Event]:

@@ -1,9 +1,9 @@
 """The blocking driver: the same engine for programs that have no event loop.
 
 The caller's thread is the timer: while it waits for its batch it lets happen what is due. Async
-bodies and hooks run on a loop thread that is started when the first one needs it. Ctrl-C while a
-batch runs stops the run by the ladder, a second one kills, and KeyboardInterrupt is raised only
-when every call has its answer.
+bodies run on worker loops (`work/loops.py`), hooks and handlers on a loop thread of theirs; each is
+started when the first one needs it. Ctrl-C while a batch runs stops the run by the ladder, a second
+one kills, and KeyboardInterrupt is raised only when every call has its answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from endstop.run.uses import Uses
 from endstop.run.waiting import Bell, CtrlC
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
-from endstop.work.loopthread import LoopThread, LoopThreadWorker
+from endstop.work.loops import LoopsWorker
+from endstop.work.loopthread import LoopThread
 from endstop.work.thread import DaemonThreads
 
 log = logging.getLogger("endstop.run")
@@ -86,7 +87,7 @@ class BlockingRuntime(BaseRuntime):
         self._loop_thread = LoopThread()
         self._hook_threads = DaemonThreads(HOOK_THREADS, "endstop-hook")
         self.engine.driver = self
-        worker = LoopThreadWorker(self.engine.tell, self._loop_thread)
+        worker = LoopsWorker(self.engine.tell)
         # The body that talks to a peer is a coroutine, too; it has slots of its own.
         self.engine.workers[Isolation.COROUTINE] = self.engine.workers[Isolation.REMOTE] = worker
         self._ask_with(approve, self._loop_thread.loop)
@@ -203,6 +204,7 @@ class BlockingRuntime(BaseRuntime):
         self._close_handlers()
         for worker in set(self.engine.workers.values()):
             worker.close()
+        self._loop_thread.close()
         self._errands.close()
         self.engine.journal.close()
 

@@ -7,8 +7,6 @@ the core's; this file only says how to wait for them.
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -16,7 +14,6 @@ from typing import Any, Self
 
 from endstop.config import Config
 from endstop.core import inputs as i
-from endstop.core.state import CallState
 from endstop.core.terms import Isolation, Limits, Mode, Reason, ToolCall
 from endstop.errors import CallerError
 from endstop.run.approvals import Handler
@@ -24,26 +21,28 @@ from endstop.run.base import BaseRuntime, BatchTerms
 from endstop.run.clock import clock_of
 from endstop.run.errands import Errands
 from endstop.run.handles import Cancellation, Run
-from endstop.run.hooks import After, Before, Observer, failure_of, hook_name, preparing
-from endstop.run.plans import Plan
+from endstop.run.hooking import HOOK_THREADS, AsyncHooks, loops_of, resolve, wake_there
+from endstop.run.hooks import After, Before, Observer
 from endstop.run.promise import Promise
-from endstop.run.results import BatchResult, CallResult
+from endstop.run.results import BatchResult
 from endstop.run.resuming import resume_on
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
 from endstop.work.coroutine import CoroutineWorker
+from endstop.work.loops import WorkerLoops
+from endstop.work.protocol import Worker
 from endstop.work.thread import DaemonThreads
 
-log = logging.getLogger("endstop.run")
 
-HOOK_THREADS = 8
-
-
-class Runtime(BaseRuntime):
+class Runtime(AsyncHooks, BaseRuntime):
     """Runs tool calls on the loop that it is first used on.
 
     Use it as `async with Runtime(tools) as rt:`; leaving stops what still runs (reason `shutdown`),
     within the bounds of the stop ladder, and closes the journal.
+
+    `bodies` says where coroutine bodies run: on this loop too ("caller-loop", the default), or on
+    worker loops of their own ("own-loop", or `WorkerLoops`), where a body that blocks its loop
+    cannot freeze stops, deadlines and listings (law 6 bounded-stop).
     """
 
     def __init__(
@@ -57,6 +56,7 @@ class Runtime(BaseRuntime):
         observers: Sequence[Observer] = (),
         carry: Sequence[str] = (),
         approve: Handler | None = None,
+        bodies: str | WorkerLoops = "caller-loop",
     ) -> None:
         super().__init__(
             tools,
@@ -70,6 +70,7 @@ class Runtime(BaseRuntime):
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self._apart = loops_of(bodies, self.engine.tell)
         self._timer: asyncio.TimerHandle | None = None
         self._hook_threads = DaemonThreads(HOOK_THREADS, "endstop-hook")
         self._after_tasks: dict[str, set[asyncio.Task[None]]] = {}
@@ -91,7 +92,7 @@ class Runtime(BaseRuntime):
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
-        if self._loop is loop:
+        if self._loop is loop or (self._apart is not None and self._apart.owns(loop)):
             return loop
         if self._loop is not None:
             raise CallerError("a runtime belongs to one event loop; make another for this one")
@@ -101,7 +102,7 @@ class Runtime(BaseRuntime):
         self.engine.clock = clock_of(loop)
         self.engine.driver = self
         self.engine.shows_results = bool(self.hooks.after)
-        worker = CoroutineWorker(self.engine.tell, loop)
+        worker: Worker = self._apart or CoroutineWorker(self.engine.tell, loop)
         # The body that talks to a peer is a coroutine, too; it has slots of its own.
         self.engine.workers[Isolation.COROUTINE] = self.engine.workers[Isolation.REMOTE] = worker
         self.engine.recover()
@@ -205,14 +206,11 @@ class Runtime(BaseRuntime):
         return cancelled
 
     def _wake(self, waiter: asyncio.Future[None]) -> None:
-        if threading.get_ident() == self._thread:
-            _resolve(waiter)
-            return
-        assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(_resolve, waiter)
-        except RuntimeError:
-            log.debug("the event loop is closed: nobody waits there any more")
+        here = threading.get_ident() == self._thread
+        if here and (self._apart is None or waiter.get_loop() is self._loop):
+            resolve(waiter)
+        else:
+            wake_there(waiter)
 
     # -- stopping
 
@@ -270,131 +268,11 @@ class Runtime(BaseRuntime):
         self._timer = None
         self.engine.tick()
 
-    def settled(self, call: CallState) -> None:
-        """See `driver.Driver`."""
-        # Law 1 one-door: a call whose body never began has nothing to show.
-        if call.started:
-            self._on_loop(lambda: self._begin_after_hooks(call))
-
-    def stop_hook(self, plan: Plan) -> None:
-        """See `driver.Driver`."""
-        self._on_loop(plan.hook_task.cancel)
-
     def _on_loop(self, function: Callable[[], Any]) -> None:
         if threading.get_ident() == self._thread:
             function()
         elif self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function)
-
-    # -- hooks
-
-    def _begin_preparing(self, call_id: str, run_id: str, plan: Plan) -> None:
-        if not self.hooks.before:
-            self._prepare_at_once(call_id, run_id, plan)
-            return
-        task = self._start().create_task(self._prepare(call_id, run_id, plan))
-        plan.hook_task = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _prepare_at_once(self, call_id: str, run_id: str, plan: Plan) -> None:
-        try:
-            next(preparing(plan, call_id, run_id, (), self.planner))
-        except StopIteration as done:
-            self.engine.tell(done.value)
-
-    async def _prepare(self, call_id: str, run_id: str, plan: Plan) -> None:
-        """Drive the preparing of one call; an answer that comes too late changes nothing."""
-        steps = preparing(plan, call_id, run_id, self.hooks.before, self.planner)
-        try:
-            hook, seen = next(steps)
-            while True:
-                limit_s = self.config.timeouts.hooks
-                began = i.HookBegan(call=call_id, hook=f"hook {hook_name(hook)}", limit_s=limit_s)
-                if not self.engine.tell(began):
-                    steps.close()
-                    return
-                try:
-                    answer = await self._ask_hook(hook, seen)
-                except asyncio.CancelledError as error:
-                    if plan.hook_task is not None and plan.hook_task.cancelling():
-                        raise
-                    hook, seen = steps.throw(RuntimeError(f"it was cancelled: {error!r}"))
-                except Exception as error:
-                    hook, seen = steps.throw(error)
-                else:
-                    hook, seen = steps.send(answer)
-        except StopIteration as done:
-            plan.hook_task = None
-            self.engine.tell(done.value)
-
-    async def _ask_hook(self, hook: Callable[..., Any], seen: object) -> Any:
-        try:
-            if inspect.iscoroutinefunction(hook):
-                return await hook(seen)
-            answer = await self._in_hook_thread(lambda: hook(seen))
-            return await answer if inspect.isawaitable(answer) else answer
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException as error:
-            raise failure_of(error) from None
-
-    async def _in_hook_thread(self, function: Callable[[], Any]) -> Any:
-        """Run a plain hook off the loop: a hook that blocks must not freeze the rest (law 19)."""
-        loop = self._start()
-        done: asyncio.Future[Any] = loop.create_future()
-
-        def work() -> None:
-            if done.done():
-                return  # Nobody waits any more: its call is over, or the hook's time is.
-            try:
-                value = function()
-            except BaseException as error:
-                failure = failure_of(error)
-                self._on_loop(lambda: None if done.done() else done.set_exception(failure))
-            else:
-                self._on_loop(lambda: None if done.done() else done.set_result(value))
-
-        # The wait for a free thread is part of the hook's time: wedged hooks use up only that.
-        self._hook_threads.queue(work)
-        return await done
-
-    def _begin_after_hooks(self, call: CallState) -> None:
-        assert self._loop is not None
-        task = self._loop.create_task(self._show(self.engine.result(call)))
-        tasks = self._after_tasks.setdefault(call.batch.id, set())
-        tasks.add(task)
-
-    async def _show(self, result: CallResult) -> None:
-        """Let the after-hooks see a recorded result; their failures are logged, nothing more."""
-        for hook in self.hooks.after:
-            try:
-                await asyncio.wait_for(self._ask_hook(hook, result), self.config.timeouts.hooks)
-            except Exception:
-                log.exception("after-hook %s failed; the result stands", hook_name(hook))
-
-    async def _finish_after_hooks(self, batch_id: str) -> bool:
-        """Wait for the after-hooks of a batch; returns whether the waiter was cancelled."""
-        cancelled = False
-        if self.hooks.after:
-            try:
-                # Bodies that ended on other threads have sent for their hooks before they kept the
-                # promise of the batch: what they sent is on the loop, but it may not have run yet.
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                cancelled = True
-        tasks = self._after_tasks.pop(batch_id, None)
-        while tasks:
-            try:
-                _, tasks = await asyncio.wait(tasks)
-            except asyncio.CancelledError:
-                cancelled = True
-        return cancelled
-
-
-def _resolve(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
 
 
 def _no_clock() -> float:

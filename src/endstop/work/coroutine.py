@@ -1,8 +1,9 @@
-"""Coroutine bodies: one task each, on the event loop that the runtime lives on.
+"""Coroutine bodies: one task each, on one event loop.
 
-A coroutine can only be asked: a stop cancels its task once and sets the flag of its context. There
-is no kill, so the core abandons a body that swallows the cancel, and this worker tells of its late
-end. A body that blocks the loop blocks everything on it; it is timed step by step and reported.
+That loop is the runtime's own, or one of the worker loops of `work/loops.py`. A coroutine can only
+be asked: a stop cancels its task once and sets the flag of its context. There is no kill, so
+the core abandons a body that swallows the cancel, and this worker tells of its late end. A body
+that blocks the loop blocks everything on it; it is timed step by step and reported.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import logging
 import threading
 import types
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from time import monotonic
 from typing import Any
 
@@ -42,7 +43,7 @@ class CoroutineWorker:
         self._tell = tell
         self._loop = loop
         self._thread = threading.get_ident()
-        self._bodies: dict[str, _Body] = {}
+        self._bodies: dict[str, Body] = {}
 
     def on_loop(self, thread: int) -> None:
         """Say which thread the loop runs on, if it is not the one that made the worker."""
@@ -50,15 +51,9 @@ class CoroutineWorker:
 
     def start(self, job: Job) -> None:
         if threading.get_ident() == self._thread:
-            self._begin(job)
+            begin(job, self._loop, self._tell, self._bodies)
         else:
-            self._loop.call_soon_threadsafe(self._begin, job)
-
-    def _begin(self, job: Job) -> None:
-        call = job.call
-        body = self._bodies[call] = _Body(job, self._tell)
-        # Not by the loop's task factory: an eager one would run the body here and now.
-        body.task = asyncio.Task(self._run(body), loop=self._loop, name=call, context=job.context)
+            self._loop.call_soon_threadsafe(begin, job, self._loop, self._tell, self._bodies)
 
     def ask(self, call: str) -> None:
         body = self._bodies.get(call)
@@ -84,11 +79,7 @@ class CoroutineWorker:
         body = self._bodies.get(call)
         if body is None or body.task is None:
             return None
-        stack = tuple(
-            f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-            for frame in body.frames()
-        )
-        return Sight(call=call, where="event loop", stack=stack)
+        return Sight(call=call, where="event loop", stack=body.stack())
 
     def close(self) -> None:
         """Forget what is still running; its late end has nobody to tell.
@@ -102,26 +93,51 @@ class CoroutineWorker:
                 asyncio._unregister_task(body.task)
                 body.task._log_destroy_pending = False  # type: ignore[attr-defined]
 
-    async def _run(self, body: _Body) -> None:
-        """Claim, run, tell. Nothing that the body raises may reach the loop (law 19)."""
-        call, tell = body.call_id, self._tell
+
+def begin(
+    job: Job,
+    loop: asyncio.AbstractEventLoop,
+    tell: Tell,
+    bodies: dict[str, Body],
+    here: Callable[[], bool] | None = None,
+) -> None:
+    """Make the task of a body, on the thread of its loop; it is in `bodies` until it is over.
+
+    `here` is asked in its first step whether it is to begin here at all.
+    """
+    body = bodies[job.call] = Body(job, tell)
+    # Not by the loop's task factory: an eager one would run the body here and now.
+    run = _run(body, tell, bodies, here)
+    # A task that is not to begin here may come to its turn while the one elsewhere runs, and no two
+    # threads can be in one context.
+    context = job.context if here is None else job.context.copy()
+    body.task = asyncio.Task(run, loop=loop, name=job.call, context=context)
+
+
+async def _run(
+    body: Body, tell: Tell, bodies: dict[str, Body], here: Callable[[], bool] | None
+) -> None:
+    """Claim, run, tell. Nothing that the body raises may reach the loop (law 19)."""
+    call = body.call_id
+    try:
+        if here is not None and not here():
+            return
+        # The task is the worker: it asks at the last instant, in the same step in which the body
+        # begins (law 1 one-door).
+        if not tell(_claimed(call=call)):
+            return
         try:
-            # The task is the worker: it asks at the last instant, in the same step in which the
-            # body begins (law 1 one-door).
-            if not tell(_claimed(call=call)):
-                return
-            try:
-                end = returned(call, await _timed(body.begin(), body.job.tool.name))
-            except BaseException as error:
-                end = raised(call, error)
-            tell(end)
-        finally:
-            # Telling its end may have begun the next attempt.
-            if self._bodies.get(call) is body:
-                del self._bodies[call]
+            end = returned(call, await _timed(body.begin(), body.job.tool.name))
+        except BaseException as error:
+            end = raised(call, error)
+        tell(end)
+    finally:
+        # Telling its end may have begun the next attempt.
+        if bodies.get(call) is body:
+            del bodies[call]
 
 
-class _Body(AsyncContext):
+class Body(AsyncContext):
     """One running coroutine: its context, which is all that its function sees, and its task.
 
     One object for both: they are made for every call.
@@ -149,7 +165,19 @@ class _Body(AsyncContext):
         assert self.task is not None, "a body that was asked to stop has a task"
         self.task.cancel()
 
-    def frames(self) -> list[Any]:
+    @property
+    def runs(self) -> bool:
+        """Whether it is in the middle of a step right now, seen from another thread."""
+        return bool(getattr(self.coroutine, "cr_running", False))
+
+    def stack(self) -> tuple[str, ...]:
+        """Where the body is, the outermost line first."""
+        return tuple(
+            f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+            for frame in self._frames()
+        )
+
+    def _frames(self) -> list[Any]:
         found: list[Any] = []
         inner = self.coroutine
         while inner is not None and len(found) < 20:
@@ -190,8 +218,9 @@ def _timed(coroutine: Any, tool: str) -> Generator[Any, Any, Any]:
 def _report(tool: str, seconds: float) -> None:
     log.log(
         logging.WARNING if seconds >= BLOCKED_S else logging.INFO,
-        "tool %s blocked the event loop for %.2f s: nothing else ran, no stop and no deadline "
-        "either; make it a plain function, or isolate it in a process",
+        "tool %s blocked its event loop for %.2f s: nothing else ran there, and if it is the "
+        "runtime's own loop, no stop and no deadline either; make it a plain function, or isolate "
+        "it in a process",
         tool,
         seconds,
     )

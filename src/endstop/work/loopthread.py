@@ -1,36 +1,45 @@
-"""An event loop on a daemon thread of its own, for programs that have none.
+"""An event loop on a daemon thread of its own.
 
-It is started when the first async body or hook needs it and is never joined: a body that blocks it
-cannot hold up the end of the process.
+It is never joined: a body that blocks it cannot hold up the end of the process. What a task on it
+raises ends that task and nothing else, a SystemExit included (law 19 any-payload).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 
-from endstop.core.terms import Isolation
-from endstop.work.coroutine import CoroutineWorker
-from endstop.work.protocol import Job, Sight, Tell
+log = logging.getLogger("endstop.work")
+
+CLEANUP_S = 0.1
+"""How long what was left on a loop may take to end when the loop does."""
 
 
 class LoopThread:
     """Starts its loop at first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "endstop-loop") -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._closing = False
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop."""
+        """The running loop. Raises RuntimeError where no thread can be started."""
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._serve, args=(self._loop,), name="endstop-loop", daemon=True
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=self._serve, args=(loop,), name=self._name, daemon=True
                 )
-                self._thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:
+                    loop.close()
+                    raise
+                self._loop, self._thread = loop, thread
             return self._loop
 
     @property
@@ -41,57 +50,25 @@ class LoopThread:
     def close(self) -> None:
         """Ask the loop to end; not waited for."""
         with self._lock:
-            if self._loop is not None:
+            if self._loop is not None and not self._closing:
+                self._closing = True
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
-    @staticmethod
-    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
+        while not self._closing:
+            try:
+                loop.run_forever()
+            except BaseException:
+                # asyncio lets an exit that a task raised through to here; it is that task's end.
+                log.exception("a task that a body left on its event loop raised an exit")
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
         try:
-            loop.run_forever()
+            # Time for their cleanup; whoever swallows the cancel is left where it is.
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=CLEANUP_S))
         finally:
-            left = asyncio.all_tasks(loop)
-            for task in left:
-                task.cancel()
-            # One round for their cleanup; whoever swallows the cancel is left where it is.
-            loop.call_later(0.1, loop.stop)
-            loop.run_forever()
             if not asyncio.all_tasks(loop):
                 loop.close()
-
-
-class LoopThreadWorker:
-    """Runs coroutine bodies on a loop thread."""
-
-    kind = Isolation.COROUTINE
-
-    def __init__(self, tell: Tell, thread: LoopThread) -> None:
-        self._tell = tell
-        self._thread = thread
-        self._lock = threading.Lock()
-        self._inner: CoroutineWorker | None = None
-
-    def _worker(self) -> CoroutineWorker:
-        with self._lock:
-            if self._inner is None:
-                self._inner = CoroutineWorker(self._tell, self._thread.loop())
-                self._inner.on_loop(self._thread.ident)
-            return self._inner
-
-    def start(self, job: Job) -> None:
-        self._worker().start(job)
-
-    def ask(self, call: str) -> None:
-        self._worker().ask(call)
-
-    def kill(self, call: str) -> None:
-        """Nothing: a coroutine cannot be killed, and the ladder knows it (design §4)."""
-
-    def answer(self, call: str, question: str, text: str) -> None:
-        self._worker().answer(call, question, text)
-
-    def look(self, call: str) -> Sight | None:
-        return self._worker().look(call)
-
-    def close(self) -> None:
-        self._thread.close()

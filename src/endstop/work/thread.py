@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import logging
 import queue
-import sys
 import threading
-import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,6 +23,7 @@ from endstop.errors import RuntimeClosed
 from endstop.tools.context import Context, enter
 from endstop.work.ending import interrupt, raised, returned
 from endstop.work.protocol import Job, Sight, Tell
+from endstop.work.stacks import stack_of
 
 log = logging.getLogger("endstop.work")
 
@@ -159,10 +158,8 @@ class ThreadWorker:
         body = self._bodies.get(call)
         if body is None:
             return None
-        frame = sys._current_frames().get(body.thread or 0)
-        stack = traceback.extract_stack(frame) if frame is not None else []
-        lines = tuple(f"{one.filename}:{one.lineno} in {one.name}" for one in reversed(stack))
-        return Sight(call=call, where=f"thread {body.thread}", stack=lines)
+        stack = stack_of(body.thread or 0)
+        return Sight(call=call, where=f"thread {body.thread}", stack=stack)
 
     def close(self) -> None:
         self._threads.close()
