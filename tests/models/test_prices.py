@@ -37,7 +37,7 @@ def test_what_was_not_counted_has_no_price() -> None:
 
 @pytest.mark.parametrize("bad", [0.1, "-1", "much", "NaN", True])
 def test_a_price_that_is_not_exact_is_refused(bad: object) -> None:
-    with pytest.raises(ValueError, match="an exact amount|an amount"):
+    with pytest.raises(ValueError, match=r"an exact amount|an amount"):
         Prices(input=bad, output="1", currency="USD")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="an exact amount|an amount"):
+    with pytest.raises(ValueError, match=r"an exact amount|an amount"):
         Prices(input="1", output="1", currency="USD", cached_input=bad)  # type: ignore[arg-type]

@@ -4,6 +4,10 @@ What is asked and answered is in `protocol`; the bytes on the wire are in `http`
 here runs a tool, and nothing imports an HTTP library before the first request.
 """
 
+from endstop.agents.models.anthropic import Anthropic as Anthropic
+from endstop.agents.models.http import HttpLimits as HttpLimits
+from endstop.agents.models.openai import OpenAICompatible as OpenAICompatible
+from endstop.agents.models.openai import OpenAIResponses as OpenAIResponses
 from endstop.agents.models.protocol import Ask as Ask
 from endstop.agents.models.protocol import Delta as Delta
 from endstop.agents.models.protocol import Model as Model
