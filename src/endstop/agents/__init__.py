@@ -15,30 +15,45 @@ from endstop.agents.agent import (
     Task,
 )
 from endstop.agents.delegate import close_turn, delegate, delegate_all, open_handles
+from endstop.agents.endings import Began, Ended, LoopEvent, LoopResult, Replied, Spoke, Voided
 from endstop.agents.errors import AgentError, DelegationFailed, DroppedHandles, HandleCancelled
 from endstop.agents.group import BlockingGroup, Group, gather
 from endstop.agents.handle import BlockingHandle, Handle, Proof
+from endstop.agents.limits import Limit, LoopLimits
 from endstop.agents.local import LocalAgent
+from endstop.agents.loop import Loop
+from endstop.agents.model_agent import ModelAgent
 from endstop.agents.offer import agent_tool, recognise
 
 __all__ = [
     "Agent",
     "AgentError",
     "AsyncAgent",
+    "Began",
     "BlockingGroup",
     "BlockingHandle",
     "DeferredAgent",
     "DelegationFailed",
     "DroppedHandles",
+    "Ended",
     "Failure",
     "Group",
     "Handle",
     "HandleCancelled",
+    "Limit",
     "LocalAgent",
+    "Loop",
+    "LoopEvent",
+    "LoopLimits",
+    "LoopResult",
+    "ModelAgent",
     "Patience",
     "Proof",
+    "Replied",
+    "Spoke",
     "Status",
     "Task",
+    "Voided",
     "agent_tool",
     "close_turn",
     "delegate",

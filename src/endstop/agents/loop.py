@@ -1,0 +1,398 @@
+"""Agents: the loop: model, tools, model, until the model is done, a limit is reached, or a stop.
+
+Theory of operation
+-------------------
+Whatever happens in the conversation is an event of the run before the loop acts on it: what a user
+says and what the model replies are notes, calls are calls. The loop reads them back (`transcript`)
+and does the next step; it keeps nothing beside them that a successor would miss. So a loop that is
+killed at any point is continued by another that reads the same journal (law 16 survives-restart).
+
+A cancel of the run, by whomever, from any thread or process, closes the model's stream at once, and
+the engine lets nothing start: a reply that is there all the same is dropped, its calls are never
+handed in, and no further reply is asked for (law 1 one-door). The loop decides no ending of a call.
+
+What a user says "now" while calls run drains their batch: what has not begun is answered as
+superseded, what runs may finish. It never cancels the run.
+
+The seam for whoever drives runs of their own
+---------------------------------------------
+`Loop(runtime, run, agent)` works on a run that is there and reads what is recorded of it, so it
+takes up a resumed run as well as a fresh one. `say` and `steer` may be called from any thread,
+before and while it is driven. `drive()` works until the conversation rests, a limit is reached, the
+model fails or the run is over, and can be called again after the next `say`. It never closes the
+run unless called with `close=True`. `on_event` is shown `Began`, `Spoke`, `Replied` and `Voided` as
+they happen, on the loop's thread; what it raises is logged and changes nothing (law 18).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from endstop.adapters.reply import read_reply
+from endstop.agents import limits, notes
+from endstop.agents.asking import Asking
+from endstop.agents.endings import (
+    Began,
+    LoopEvent,
+    LoopResult,
+    OnEvent,
+    Replied,
+    Spoke,
+    Voided,
+    result_of,
+)
+from endstop.agents.models.protocol import Ask, Delta, ModelError, ModelReply
+from endstop.agents.news import News
+from endstop.agents.transcript import Step, Transcript
+from endstop.core import inputs as i
+from endstop.core.budget import Budget
+from endstop.core.terms import Mode, Outcome, Reason, Refusal
+from endstop.errors import CallerError, NotFound, StaleWriter
+from endstop.run.base import BatchTerms
+from endstop.run.handles import Run
+from endstop.run.runtime import Runtime
+
+if TYPE_CHECKING:
+    from endstop.agents.model_agent import ModelAgent
+
+log = logging.getLogger("endstop.agents")
+
+AGAIN_S = (0.2, 1.0, 4.0)
+"""Rests before a reply that broke off is asked for again, in seconds."""
+
+OF_A_MOMENT = frozenset({"broken_stream", "timeout"})
+"""Kinds of `ModelError` after which the loop itself asks again; the rest the model has tried."""
+
+
+class Loop:
+    """One conversation of an agent, driven on one run; see the seam above."""
+
+    def __init__(
+        self, runtime: Runtime, run: Run, agent: ModelAgent, *, on_event: OnEvent | None = None
+    ) -> None:
+        if not isinstance(runtime, Runtime):
+            raise CallerError(
+                "a loop runs on the async Runtime; make one with `async with Runtime()`"
+            )
+        self.runtime = runtime
+        self.run = run
+        self.agent = agent
+        self.result: LoopResult | None = None
+        self.transcript = Transcript(agent.model.format)
+        self._engine = runtime.engine
+        self._on_event = on_event
+        # Held while it is looked whether anything is left to do: nothing is said in between.
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._used_s = 0.0
+        self._breaks = 0
+        self._driving = False
+        self._cancelled = False
+        self._news: News | None = None
+        self._sync()
+        self._used_s = self.transcript.ran_s
+
+    # -- what a user says
+
+    def say(self, text: str, **more: Any) -> bool:
+        """Say something that the model hears once it has nothing else to do; from any thread.
+
+        Recorded when this returns true; false where the run is over. `more` is kept in the note
+        and not shown to the model. Raises CallerError for what is no text, or blank.
+        """
+        return self._user(text, notes.When.AFTER, more)
+
+    def steer(self, text: str, **more: Any) -> bool:
+        """Say something that the model hears next; from any thread. See `say`.
+
+        Calls that have not begun are answered as superseded; those that run may finish. It is no
+        cancel.
+        """
+        return self._user(text, notes.When.NOW, more)
+
+    def _user(self, text: str, when: notes.When, more: dict[str, Any]) -> bool:
+        body = notes.user_note(text, when, more)
+        with self._lock:
+            try:
+                return self.run.note(notes.USER, body)
+            except NotFound:
+                return False
+
+    # -- driving
+
+    async def drive(self, *, close: bool = False) -> LoopResult:
+        """Work until there is nothing left to do, a limit is reached, or the run is over.
+
+        With `close`, the run is closed with that, and nothing more can be said. If the task that
+        awaits this is cancelled, so is the run, and CancelledError is raised when its calls are
+        over. Raises StaleWriter where another driver took the run.
+        """
+        if self._driving:
+            raise CallerError("this loop is driven already; say() and steer() reach it")
+        self._driving = True
+        if self._news is None:
+            self._news = News(self.runtime, self.run.id)
+        self._news.listen()
+        try:
+            while await self._step(close):
+                pass
+            return await self._end()
+        finally:
+            self._news.close()
+            self._driving = False
+
+    async def _step(self, close: bool) -> bool:
+        """Do what comes next; false when there is nothing left."""
+        self._sync()
+        if self._over():
+            return False
+        if self.transcript.stopped is not None:
+            # Recorded by a loop that came no further than this.
+            self._close(Outcome.FAILED, close)
+            return False
+        match self.transcript.step:
+            case Step.SUBMIT:
+                await self._submit()
+            case Step.WAIT:
+                await self._batch(self.run.finish())
+            case Step.ASK:
+                why = self._forbidden()
+                if why is not None:
+                    return self._give_up(notes.LIMIT, why, close)
+                why = limits.broken(self.agent.limits, self.transcript) or await self._ask()
+                if why is not None:
+                    return self._give_up(notes.FAILURE, why, close)
+            case Step.REST:
+                return self._rest(close)
+        return True
+
+    def _rest(self, close: bool) -> bool:
+        with self._lock:
+            # What was said until now is heard; from here on a closed run takes no more.
+            self._sync()
+            if self.transcript.step is not Step.REST:
+                return True
+            self._close(Outcome.SUCCEEDED, close)
+            return False
+
+    def _give_up(self, kind: str, why: limits.Why, close: bool) -> bool:
+        with self._lock:
+            self.run.note(kind, notes.end_note(*why))
+            self._close(Outcome.FAILED, close)
+            return False
+
+    def _close(self, outcome: Outcome, close: bool) -> None:
+        if not close or self._over():
+            return
+        try:
+            self.run.close(outcome=outcome)
+        finally:
+            self._sync()
+        if self.transcript.closing is None and self.transcript.ended is None:
+            raise StaleWriter(f"run {self.run.id!r} was taken over by another driver")
+
+    def _over(self) -> bool:
+        """Whether the run takes nothing more of this loop."""
+        run = self._engine.state.runs.get(self.run.id)
+        return (
+            self._cancelled
+            or run is None
+            or run.cancelled is not None
+            or run.closing
+            or run.ended
+            or run.fenced
+        )
+
+    def _sync(self) -> None:
+        """Read what is recorded since the last time."""
+        for recorded in self._engine.journal.read(self.run.id, self._seq):
+            assert recorded.seq == self._seq + 1, "a run has no gap"
+            self._seq = recorded.seq
+            self.transcript.apply(recorded.event)
+        self.transcript.terminate(self.agent.offered)
+
+    # -- limits
+
+    def _forbidden(self) -> limits.Why | None:
+        return limits.reached(self.agent.limits, self.transcript, self._budget(), self._used_s)
+
+    def _budget(self) -> Budget | None:
+        run = self._engine.state.runs.get(self.run.id)
+        return None if run is None else run.budget
+
+    def _left_s(self) -> float | None:
+        """What is left of the loop's time, and a little where nothing is: it is looked at next."""
+        wall_s = self.agent.limits.wall_s
+        return None if wall_s is None else max(wall_s - self._used_s, 0.001)
+
+    # -- the model's turn
+
+    async def _ask(self) -> tuple[str, str] | None:
+        """Ask the model once; what is wrong and why, where it is not to be asked again."""
+        heard = self.transcript.hears()
+        ask = Ask(
+            messages=self.transcript.asked(heard),
+            system=self.agent.instructions,
+            tools=self.agent.tools,
+            max_tokens=self.agent.max_tokens,
+        )
+        turn = self.transcript.turns + 1
+        self._show(Began(run=self.run.id, turn=turn))
+        try:
+            reply = await self._reply(ask, turn)
+            if reply is None:
+                self._void(turn, "the loop was stopped, or is out of time")
+                return None
+            self._record(reply, [said.number for said in heard], turn)
+        except ModelError as error:
+            self._void(turn, str(error))
+            return await self._broke(error)
+        self._breaks = 0
+        return None
+
+    async def _reply(self, ask: Ask, turn: int) -> ModelReply | None:
+        """The reply; None where the loop had to stop before it was there (law 1 one-door)."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        left_s = self._left_s()
+        due = None if left_s is None else began + left_s
+
+        def spoke(delta: Delta) -> None:
+            said = {"text": delta.text, "thinking": delta.thinking}
+            self._show(Spoke(run=self.run.id, turn=turn, **said))
+
+        try:
+            return await Asking(self.agent.model, ask, spoke).until(self._over, self._wait, due)
+        finally:
+            self._used_s += loop.time() - began
+
+    def _record(self, reply: ModelReply, heard: list[int], turn: int) -> None:
+        """Note a reply before anything of it is acted on (law 15 record-first)."""
+        format = self.agent.model.format
+        try:
+            read = read_reply(reply.body, format)
+            body = notes.reply_note(reply, format, heard, self._used_s)
+            noted = self.run.note(notes.REPLY, body, spent=reply.usage.cost)
+        except CallerError as error:
+            words = f"The reply of model {self.agent.model.name!r} cannot be read: {error}"
+            raise ModelError("broken_stream", words) from error
+        if not noted:
+            self._void(turn, "the run is over")
+            return
+        calls = len(read.calls)
+        self._show(Replied(run=self.run.id, turn=turn, text=read.text, calls=calls))
+
+    async def _broke(self, error: ModelError) -> tuple[str, str] | None:
+        """A reply did not come: rest and let it be asked again, or say why not."""
+        self._breaks += 1
+        if error.kind not in OF_A_MOMENT or self._breaks > self.agent.limits.breaks:
+            return error.kind, str(error)
+        loop = asyncio.get_running_loop()
+        due = loop.time() + AGAIN_S[min(self._breaks, len(AGAIN_S)) - 1]
+        while not self._over() and loop.time() < due:
+            await self._wait(None, due)
+        return None
+
+    # -- the calls
+
+    async def _submit(self) -> None:
+        turn = self.transcript.turn
+        assert turn is not None, "a reply comes before its calls"
+        calls = turn.reply.calls
+        if self.transcript.unheard:
+            # Said while the model was replying: none of this was asked for with that in mind.
+            superseded = Refusal(reason=Reason.SUPERSEDED, message="")
+            refused = dict.fromkeys(range(len(calls)), superseded)
+        else:
+            most, offered = self.agent.limits, self.agent.offered
+            refused = limits.over_the_limit(most, self.transcript, calls, offered)
+        terms = BatchTerms(
+            parallel=self.agent.parallel,
+            timeout_s=self.agent.timeout_s,
+            deadline_s=self._left_s(),
+            tools=self.agent.offered,
+            refused=refused,
+        )
+        with self.run._uses:
+            await self._batch(self.runtime._execute(self.run, calls, terms))
+
+    async def _batch(self, work: Coroutine[Any, Any, Any]) -> None:
+        """See the calls of a reply to their answers, whatever comes in between."""
+        task = asyncio.create_task(work)
+        drained = False
+        while not task.done():
+            await self._wait(task, None)
+            if not drained and not task.done():
+                self._sync()
+                drained = self._drain()
+        error = None if task.cancelled() else task.exception()
+        self._sync()
+        self._count_time()
+        # A run that somebody closed in this instant takes no batch: the end says so.
+        if error is not None and not (isinstance(error, CallerError) and self._over()):
+            raise error
+
+    def _count_time(self) -> None:
+        """Count the time of the batch; it stood still while a human decided (law 8)."""
+        turn = self.transcript.turn
+        batch = None if turn is None or turn.batch is None else self._engine.state.batch(turn.batch)
+        if batch is not None:
+            self._used_s += batch.meter.ran_s(self._engine.clock())
+
+    def _drain(self) -> bool:
+        """Skip what has not begun, where a user has said something meanwhile."""
+        turn = self.transcript.turn
+        if turn is None or turn.batch is None or turn.answered or not self.transcript.unheard:
+            return False
+        with suppress(NotFound):
+            self._engine.tell(
+                i.Cancel(target=turn.batch, reason=Reason.SUPERSEDED, mode=Mode.DRAIN)
+            )
+        return True
+
+    # -- waiting
+
+    async def _wait(self, task: asyncio.Task[Any] | None, due: float | None) -> None:
+        """Wait for a task, for news of the run, or for an instant; every wait is here (law 7).
+
+        A native cancel cancels the run, once, and is raised when the run's calls are over.
+        """
+        assert self._news is not None, "only a loop that is driven waits"
+        try:
+            await self._news.wait(task, due)
+        except asyncio.CancelledError:
+            if not self._cancelled:
+                self._cancelled = True
+                with suppress(NotFound):
+                    self._engine.tell(i.Cancel(target=self.run.id))
+
+    async def _end(self) -> LoopResult:
+        run = self._engine.state.runs.get(self.run.id)
+        if run is not None and (run.cancelled is not None or run.ended):
+            with suppress(NotFound):
+                over = self._engine.promise(self.run.id)
+                self._cancelled = await self.runtime._until(over, lambda: None) or self._cancelled
+        self.runtime._check_owned(self.run.id)
+        self._sync()
+        self.result = result_of(self.run.id, self.transcript)
+        if self._cancelled:
+            raise asyncio.CancelledError
+        return self.result
+
+    # -- telling
+
+    def _void(self, turn: int, why: str) -> None:
+        self._show(Voided(run=self.run.id, turn=turn, why=why))
+
+    def _show(self, event: LoopEvent) -> None:
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event)
+        except Exception:
+            log.exception("on_event failed; the loop goes on")
