@@ -11,7 +11,8 @@ from collections import deque
 
 from a2a.types import StreamResponse
 
-from endstop.a2a.task import ARTIFACT_SHOWN, STATUS_SHOWN, TaskView
+from endstop.a2a.states import ARTIFACT_SHOWN, STATUS_SHOWN
+from endstop.a2a.task import TaskView
 from endstop.store.protocol import Journal
 
 PAGE = 100

@@ -1,0 +1,358 @@
+"""The request handler: the protocol's eleven operations over the journal.
+
+Takes the place of the SDK's default handler, with the names of its arguments. It speaks the
+protocol and decides nothing about a run: what a task is, is read from the journal, and what is to
+happen to it is asked of the runtime. No path of ours may be in an error.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from a2a.server.agent_execution import AgentExecutor, RequestContextBuilder
+from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types.a2a_pb2 import (
+    AgentCard,
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+)
+from a2a.utils.errors import (
+    ExtendedAgentCardNotConfiguredError,
+    InvalidParamsError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    UnsupportedOperationError,
+)
+from a2a.utils.input_mode_validator import validate_input_modes as check_input_modes
+from a2a.utils.proto_utils import validate_proto_required_fields
+
+from endstop.a2a.limits import TaskLimits
+from endstop.a2a.live import LiveTask, Request
+from endstop.a2a.states import INTERRUPTED, TERMINAL
+from endstop.a2a.streams import Update
+from endstop.a2a.task import TaskView
+from endstop.a2a.tasks import Tasks
+from endstop.errors import CallerError
+from endstop.run.runtime import Runtime
+from endstop.store.protocol import Journal
+
+CardModifier = Callable[[AgentCard, ServerCallContext], Awaitable[AgentCard]]
+GRACE_S = 5.0
+
+
+class EndstopRequestHandler(RequestHandler):
+    """Runs an unchanged `AgentExecutor` so that cancel stops it, and every task has one ending."""
+
+    def __init__(
+        self,
+        agent_executor: AgentExecutor,
+        task_store: Any = None,
+        agent_card: AgentCard | None = None,
+        queue_manager: Any = None,
+        push_config_store: Any = None,
+        push_sender: Any = None,
+        request_context_builder: RequestContextBuilder | None = None,
+        extended_agent_card: AgentCard | None = None,
+        extended_card_modifier: CardModifier | None = None,
+        push_url_validator: Callable[[str], Awaitable[bool]] | None = None,
+        validate_input_modes: bool = False,
+        event_stream: Any = None,
+        interrupted_task_timeout: float | None = None,
+        *,
+        journal: Journal | str | None = None,
+        runtime: Runtime | None = None,
+        limits: TaskLimits | None = None,
+        grace_s: float = GRACE_S,
+        timeout_s: float | None = None,
+        idempotent: bool = False,
+    ) -> None:
+        if agent_card is None:
+            raise CallerError("EndstopRequestHandler needs agent_card=, the card that it serves")
+        _warn_of_unused(
+            task_store=task_store, queue_manager=queue_manager, event_stream=event_stream
+        )
+        self.agent_executor = agent_executor
+        self.agent_card = agent_card
+        self.extended_agent_card = extended_agent_card
+        self.extended_card_modifier = extended_card_modifier
+        self._check_modes = validate_input_modes
+        self._builder = request_context_builder
+        self._limits = limits if limits is not None else TaskLimits()
+        self._grace_s = grace_s
+        self._timeout_s = timeout_s
+        self._idempotent = idempotent
+        self._journal = journal
+        self._owns_runtime = runtime is None
+        self._runtime = runtime
+        self._made: Tasks | None = None
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        self.tasks()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def tasks(self) -> Tasks:
+        """The tasks of this agent; the runtime begins on the running loop with the first use."""
+        if self._made is None:
+            if self._runtime is None:
+                self._runtime = Runtime(journal=self._journal, bodies="own-loop")
+            self._runtime._start()
+            self._made = Tasks(
+                self._runtime,
+                self.agent_executor,
+                agent=self.agent_card.name,
+                limits=self._limits,
+                grace_s=self._grace_s,
+                timeout_s=self._timeout_s,
+                idempotent=self._idempotent,
+                builder=self._builder,
+            )
+        return self._made
+
+    async def aclose(self) -> None:
+        """Let go: what runs is stopped by the ladder if the runtime is the handler's own."""
+        if self._made is not None:
+            if self._owns_runtime and self._runtime is not None:
+                await self._runtime.close()
+            await self._made.aclose()
+
+    # -- messages
+
+    async def on_message_send(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> Task | Message:
+        """Send a message and wait for the answer, or for the task to exist."""
+        task, key = await self._take(params, context)
+        history = _history_length(params.configuration)
+        hall = self.tasks().hall
+        if params.configuration.return_immediately:
+            await hall.until(task, lambda view: view.over or key in view.message_ids)
+        else:
+            await hall.until(task, lambda view: _answered(view, key))
+            if task.view.reply is not None and not task.spoken:
+                return task.view.reply
+        found: Task = hall.read(task, lambda view: view.task(history))
+        return found
+
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Update]:
+        """Send a message and see what becomes of it."""
+        self._need_streaming()
+        task, key = await self._take(params, context)
+        hall = self.tasks().hall
+        history = _history_length(params.configuration)
+        await hall.until(task, lambda view: view.over or key in view.message_ids)
+        stream = hall.subscribe(task, None)
+        try:
+            first: Task = hall.read(task, lambda view: view.task(history))
+            update = await stream.next(self._limits.first_event_s)
+            if task.view.reply is not None and not task.spoken:
+                yield task.view.reply
+                return
+            if update is None and not task.view.over:
+                first = hall.read(task, lambda view: view.task(history))
+            yield first
+            while update is not None or not stream.ended:
+                if update is not None:
+                    yield update
+                    if _is_rest(update):
+                        return
+                update = await stream.next()
+        finally:
+            hall.leave(task, stream)
+
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Update]:
+        """See a task from now on: first as it stands, then every update."""
+        self._need_streaming()
+        _need(params, bool(params.id))
+        task, view = await self.tasks().find(params.id, context, params.tenant)
+        if view.over:
+            name = TaskState.Name(view.state)
+            raise UnsupportedOperationError(f"Task {view.id} is in terminal state: {name}")
+        assert task is not None
+        hall = self.tasks().hall
+        stream = hall.subscribe(task, lambda view: view.task())
+        try:
+            while True:
+                update = await stream.next()
+                if update is not None:
+                    yield update
+                elif stream.ended:
+                    return
+        finally:
+            hall.leave(task, stream)
+
+    async def _take(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> tuple[LiveTask, str]:
+        message, configuration = params.message, params.configuration
+        _need(params, bool(message.message_id and message.role and message.parts))
+        if params.ByteSize() > self._limits.message_bytes:
+            raise InvalidParamsError(
+                f"a message has at most {self._limits.message_bytes} bytes; send a file by its URL"
+            )
+        _history_length(configuration)
+        if self._check_modes:
+            check_input_modes(message, self.agent_card)
+        tasks = self.tasks()
+        if not message.task_id:
+            return await tasks.open(params, context, params.tenant)
+        task, view = await tasks.find(message.task_id, context, params.tenant)
+        if message.context_id and message.context_id != view.context:
+            raise InvalidParamsError(
+                f"Task {view.id} belongs to context {view.context}, not to {message.context_id}"
+            )
+        message.context_id = view.context
+        task = task if task is not None else LiveTask.over(view, self._limits)
+        known = task.message(message.message_id)
+        if known is not None and known.parts == message.parts:
+            # Sent again: the client did not hear the answer to the first (law 10).
+            return task, message.message_id
+        if view.over:
+            name = TaskState.Name(view.state)
+            raise UnsupportedOperationError(f"Task {view.id} is in terminal state: {name}")
+        return task, tasks.take(task, Request(params, context))
+
+    # -- tasks
+
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
+        """A task as it stands."""
+        _need(params, bool(params.id))
+        history = _history_length(params)
+        task, view = await self.tasks().find(params.id, context, params.tenant)
+        if task is None:
+            return view.task(history)
+        found: Task = self.tasks().hall.read(task, lambda view: view.task(history))
+        return found
+
+    async def on_list_tasks(
+        self, params: ListTasksRequest, context: ServerCallContext
+    ) -> ListTasksResponse:
+        """The caller's tasks, page by page."""
+        raise UnsupportedOperationError("listing is not there yet")
+
+    async def on_cancel_task(
+        self, params: CancelTaskRequest, context: ServerCallContext
+    ) -> Task | None:
+        """Stop a task; answers with the state that won."""
+        _need(params, bool(params.id))
+        tasks = self.tasks()
+        task, view = await tasks.find(params.id, context, params.tenant)
+        if not view.over:
+            assert task is not None
+            await tasks.cancel(task, context)
+            view = task.view
+        if view.state in TERMINAL and view.state != TaskState.TASK_STATE_CANCELED:
+            name = TaskState.Name(view.state)
+            raise TaskNotCancelableError(f"Task {view.id} is in terminal state: {name}")
+        return view.task()
+
+    # -- push notifications
+
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Keep where a task's updates are to be sent."""
+        raise PushNotificationNotSupportedError
+
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """One of a task's push configs."""
+        raise PushNotificationNotSupportedError
+
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        """A task's push configs."""
+        raise PushNotificationNotSupportedError
+
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        """Forget a push config."""
+        raise PushNotificationNotSupportedError
+
+    # -- the card
+
+    async def on_get_extended_agent_card(
+        self, params: GetExtendedAgentCardRequest, context: ServerCallContext
+    ) -> AgentCard:
+        """The card for callers who are known."""
+        if not self.agent_card.capabilities.extended_agent_card:
+            raise UnsupportedOperationError("The agent has no extended card")
+        card = self.extended_agent_card
+        if card is None:
+            raise ExtendedAgentCardNotConfiguredError
+        return (
+            await self.extended_card_modifier(card, context)
+            if (self.extended_card_modifier is not None)
+            else card
+        )
+
+    def _need_streaming(self) -> None:
+        if not self.agent_card.capabilities.streaming:
+            raise UnsupportedOperationError("Streaming is not supported by the agent")
+
+
+def _answered(view: TaskView, key: str) -> bool:
+    return view.over or (view.at_rest and key in view.message_ids)
+
+
+def _is_rest(update: Update) -> bool:
+    status = getattr(update, "status", None)
+    return status is not None and status.state in INTERRUPTED | TERMINAL
+
+
+def _need(params: Any, complete: bool) -> None:
+    """Refuse a request that lacks a required field, with the SDK's own words for what it lacks."""
+    if not complete:
+        validate_proto_required_fields(params)
+
+
+def _history_length(config: Any) -> int | None:
+    if not config.HasField("history_length"):
+        return None
+    if config.history_length < 0:
+        raise InvalidParamsError("history length must be non-negative")
+    length: int = config.history_length
+    return length
+
+
+def _warn_of_unused(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            warnings.warn(
+                f"EndstopRequestHandler does not use {name}: the journal is its store, its queue "
+                'and its stream; pass journal="tasks.db" for one that survives a restart',
+                stacklevel=3,
+            )

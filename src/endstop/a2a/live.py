@@ -1,0 +1,273 @@
+"""The tasks that are driven here: their views, who waits for them, and who watches.
+
+One observer sees every recorded event and applies it to the view of its task; whoever waits or
+watches is woken by that and by nothing else, so that no answer is ahead of the record (law 15
+record-first). What has ended leaves at once: its journal is the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import monotonic, time
+from typing import Any
+
+from a2a.server.context import ServerCallContext
+from a2a.types.a2a_pb2 import Message, SendMessageRequest
+
+from endstop.a2a.limits import TaskLimits
+from endstop.a2a.states import (
+    ARTIFACT_SHOWN,
+    EXECUTE,
+    EXECUTOR,
+    KIND,
+    NATIVE,
+    NOTHING,
+    STATUS_SHOWN,
+)
+from endstop.a2a.streams import Stream, Update, soon
+from endstop.a2a.task import TaskView
+from endstop.core import events as e
+from endstop.run.handles import Run
+from endstop.run.recording import TRANSIENT
+
+log = logging.getLogger("endstop.a2a")
+
+Holds = Callable[[TaskView], bool]
+Watcher = Callable[[TaskView, Update], None]
+
+
+class Request:
+    """A message that an executor is to work on, and what came with it."""
+
+    __slots__ = ("context", "params")
+
+    def __init__(self, params: SendMessageRequest, context: ServerCallContext) -> None:
+        self.params = params
+        self.context = context
+
+
+class LiveTask:
+    """One task that is driven here. Its view is written by the observer alone."""
+
+    __slots__ = (
+        "busy",
+        "bytes",
+        "closed_at",
+        "courtesy",
+        "declared",
+        "idle_at",
+        "joining",
+        "late",
+        "limits",
+        "requests",
+        "run",
+        "spoken",
+        "streams",
+        "taken",
+        "view",
+        "waiters",
+        "waiting",
+    )
+
+    def __init__(self, run_id: str, limits: TaskLimits) -> None:
+        self.view = TaskView(run_id)
+        self.limits = limits
+        self.run: Run | None = None
+        self.requests: dict[str, Request] = {}
+        self.waiting: deque[str] = deque()
+        self.taken: dict[str, Message] = {}
+        self.waiters: list[tuple[Holds, asyncio.Future[None]]] = []
+        self.streams: list[Stream] = []
+        # Events that came while what was before them is still read from the journal.
+        self.joining: list[e.Event] | None = None
+        # An execute call was submitted and is not over.
+        self.busy = False
+        self.spoken = False
+        self.declared = False
+        self.courtesy = False
+        self.bytes = 0
+        self.late = 0
+        self.closed_at: float | None = None
+        self.idle_at: float | None = None
+
+    @property
+    def id(self) -> str:
+        """The task's id, which is that of its run."""
+        return self.view.id
+
+    @classmethod
+    def over(cls, view: TaskView, limits: TaskLimits) -> LiveTask:
+        """A task that has ended, for whoever asks as if it had not."""
+        assert view.over, "only what has ended stays as it is"
+        task = cls(view.id, limits)
+        task.view = view
+        return task
+
+    def message(self, message_id: str) -> Message | None:
+        """The message of this id, if the task was sent one."""
+        return self.taken.get(message_id) or self.view.message(message_id)
+
+
+class Hall:
+    """All tasks that are driven here. Its methods may be called from any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TaskLimits) -> None:
+        self.tasks: dict[str, LiveTask] = {}
+        self.lock = threading.Lock()
+        self.limits = limits
+        # What the handler wants to be told of: a call is over, a task is over.
+        self.on_settled: Callable[[LiveTask], None] = lambda task: None
+        self.on_over: Callable[[LiveTask], None] = lambda task: None
+        self.watcher: Watcher | None = None
+        self.suppressed = 0
+        self._loop = loop
+        self._thread = threading.get_ident()
+
+    def open(self, run_id: str) -> LiveTask:
+        """The task of a run that is driven here; made when it is first asked for."""
+        with self.lock:
+            task = self.tasks.get(run_id)
+            if task is None:
+                task = self.tasks[run_id] = LiveTask(run_id, self.limits)
+            return task
+
+    def drop(self, task: LiveTask) -> None:
+        """Forget a task that is driven here no more; whoever reads it is told."""
+        with self.lock:
+            self.tasks.pop(task.id, None)
+
+    # -- the observer
+
+    def see(self, event: e.Event) -> None:
+        """Take in a recorded event; as an observer of the runtime."""
+        task = self.tasks.get(event.run)
+        if task is None:
+            if type(event) is not e.RunOpened or event.labels.get(KIND) not in (NATIVE, EXECUTOR):
+                return
+            task = self.open(event.run)
+        if type(event) in TRANSIENT:
+            return
+        with self.lock:
+            if task.joining is not None:
+                task.joining.append(event)
+                return
+            woken = self._apply(task, event, time())
+        self._tell(task, event, woken)
+
+    def _apply(self, task: LiveTask, event: e.Event, at_s: float) -> list[asyncio.Future[None]]:
+        view = task.view
+        shown = view.apply(event, at_s)
+        if shown != NOTHING and (task.streams or self.watcher is not None):
+            self._show(task, shown)
+        if view.over:
+            for stream in task.streams:
+                stream.end()
+        if not task.waiters:
+            return []
+        woken = [future for holds, future in task.waiters if holds(view)]
+        if woken:
+            task.waiters = [one for one in task.waiters if one[1] not in woken]
+        return woken
+
+    def _show(self, task: LiveTask, shown: int) -> None:
+        view = task.view
+        updates: list[Update] = []
+        if shown & ARTIFACT_SHOWN:
+            updates.append(view.artifact_update())
+        if shown & STATUS_SHOWN and view.seq > 1:
+            updates.append(view.status_update())
+        for update in updates:
+            for stream in task.streams:
+                stream.put(update)
+            if self.watcher is not None:
+                self.watcher(view, update)
+
+    def _tell(self, task: LiveTask, event: e.Event, woken: list[asyncio.Future[None]]) -> None:
+        for future in woken:
+            self._resolve(future)
+        match event:
+            case e.CallSettled() if task.view.calls[event.call].tool == EXECUTE:
+                self.on_settled(task)
+            case e.RunClosing():
+                task.closed_at = monotonic()
+            case e.RunEnded():
+                with self.lock:
+                    self.tasks.pop(task.id, None)
+                self.on_over(task)
+            case _:
+                pass
+
+    def _resolve(self, future: asyncio.Future[None]) -> None:
+        def resolve() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.on_loop(resolve)
+
+    def on_loop(self, function: Callable[[], Any]) -> None:
+        """Call a function on the handler's loop: now, where this is its thread."""
+        if threading.get_ident() == self._thread:
+            function()
+        else:
+            soon(self._loop, function)
+
+    def heard(self, task: LiveTask) -> None:
+        """The executor said its first word: whoever watches may be shown the task."""
+        task.spoken = True
+        with self.lock:
+            for stream in task.streams:
+                stream.poke()
+
+    def count_late(self, task: LiveTask) -> None:
+        """Count an event that came after the ending and is shown to nobody (law 3)."""
+        with self.lock:
+            task.late += 1
+            self.suppressed += 1
+        if task.late == 1:
+            log.info("task %s: what its executor publishes after the end is not shown", task.id)
+
+    # -- who waits, who watches
+
+    async def until(self, task: LiveTask, holds: Holds) -> None:
+        """Wait until something holds of a task; who stops waiting changes nothing (law 18)."""
+        with self.lock:
+            if holds(task.view):
+                return
+            future: asyncio.Future[None] = self._loop.create_future()
+            entry = (holds, future)
+            task.waiters.append(entry)
+        try:
+            await future
+        finally:
+            if not future.done() or future.cancelled():
+                with self.lock:
+                    if entry in task.waiters:
+                        task.waiters.remove(entry)
+
+    def read(self, task: LiveTask, look: Callable[[TaskView], Any]) -> Any:
+        """What a function says of a task's view, at one instant."""
+        with self.lock:
+            return look(task.view)
+
+    def subscribe(self, task: LiveTask, snapshot: Callable[[TaskView], Update] | None) -> Stream:
+        """A new reader; it begins with `snapshot`, and gets every update that comes after it."""
+        stream = Stream(self.limits, self._loop)
+        with self.lock:
+            if snapshot is not None:
+                stream.put(snapshot(task.view))
+            if task.view.over:
+                stream.end()
+            else:
+                task.streams.append(stream)
+        return stream
+
+    def leave(self, task: LiveTask, stream: Stream) -> None:
+        """A reader is gone."""
+        with self.lock:
+            if stream in task.streams:
+                task.streams.remove(stream)
+        stream.end()

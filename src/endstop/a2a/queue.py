@@ -1,0 +1,187 @@
+"""The queue that an executor publishes to: every event becomes a note of its call, or nothing.
+
+What an executor says is recorded first and seen by others only then (law 15 record-first). Its word
+that the task is over is a declaration: it closes the run, and what it publishes afterwards is
+counted and shown to nobody (law 3 one-ending). Nothing here may wait for a reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from a2a.server.events.event_queue import Event, EventQueue
+from a2a.types.a2a_pb2 import (
+    Message,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from google.protobuf.json_format import MessageToDict
+
+from endstop.a2a import notes
+from endstop.a2a.limits import TaskLimits
+from endstop.a2a.notes import Json
+from endstop.a2a.states import INTERRUPTED, TERMINAL
+
+BREATH = 8
+"""Events after which the executor's loop may look at other things: a stop, another task."""
+
+
+class BadEvent(ValueError):
+    """An executor published what cannot be an event of its task."""
+
+
+class Port(Protocol):
+    """What a queue asks of the task that it belongs to; from any thread."""
+
+    id: str
+    context: str
+    bytes: int
+
+    @property
+    def limits(self) -> TaskLimits:
+        """The bounds of the task."""
+
+    @property
+    def spoken(self) -> bool:
+        """Whether the executor has said anything of the task."""
+
+    def note(self, kind: str, body: Json) -> bool:
+        """Record a note of the call; false where it is refused, because it comes too late."""
+
+    def declare(self, state: int) -> None:
+        """The executor says that the task is over."""
+
+    def late(self) -> None:
+        """Count an event that comes too late."""
+
+    def heard(self) -> None:
+        """The executor has said its first word about the task."""
+
+    def knows(self, message_id: str) -> bool:
+        """Whether a message is in the task's history already."""
+
+
+class TaskQueue(EventQueue):
+    """See `a2a.server.events.EventQueue`; one for every call of an executor."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._count = 0
+        self.declared = False
+        self.interrupted = False
+
+    async def enqueue_event(self, event: Event) -> None:
+        """Publish an event. Raises BadEvent for one that cannot be of this task."""
+        self.publish(event)
+        self._count += 1
+        if self._count % BREATH == 0:
+            # A body that never waits could not be asked to stop.
+            await asyncio.sleep(0)
+
+    def publish(self, event: Event) -> None:
+        """The same, without ever waiting."""
+        if self.declared:
+            self._port.late()
+            return
+        self._weigh(event)
+        match event:
+            case TaskStatusUpdateEvent():
+                self._check(event.task_id, event.context_id, "status update")
+                metadata = MessageToDict(event.metadata) if event.HasField("metadata") else None
+                self._status(event.status, metadata)
+            case TaskArtifactUpdateEvent():
+                self._check(event.task_id, event.context_id, "artifact update")
+                self._artifact(event)
+            case Task():
+                self._check(event.id, event.context_id, "task")
+                self._task(event)
+            case Message():
+                self._message(event)
+            case _:
+                raise BadEvent(f"{type(event).__name__} is no event of a task")
+
+    def _weigh(self, event: Any) -> None:
+        limits, size = self._port.limits, event.ByteSize()
+        if size > limits.event_bytes:
+            raise BadEvent(
+                f"an event of {size} bytes: at most {limits.event_bytes} are taken; send an "
+                "artifact in chunks"
+            )
+        self._port.bytes += size
+        if self._port.bytes > limits.task_bytes:
+            raise BadEvent(f"the task is full: at most {limits.task_bytes} bytes are taken")
+
+    def _check(self, task: str, context: str, what: str) -> None:
+        port = self._port
+        if task and task != port.id:
+            raise BadEvent(f"the {what} is for task {task}, and this is task {port.id}")
+        if context and context != port.context:
+            raise BadEvent(f"the {what} is for context {context}, and this is {port.context}")
+
+    def _note(self, kind: str, body: Json) -> bool:
+        if self._port.note(kind, body):
+            return True
+        self._port.late()
+        return False
+
+    def _status(self, status: TaskStatus, metadata: Json | None) -> None:
+        state = status.state
+        if state == TaskState.TASK_STATE_UNSPECIFIED:
+            raise BadEvent("the status update has no state")
+        self._heard()
+        self.interrupted = state in INTERRUPTED
+        first = state == TaskState.TASK_STATE_SUBMITTED and not metadata
+        if first and not status.HasField("message"):
+            # What every task is before it works: nothing is new.
+            return
+        if not self._note(notes.STATUS, notes.status_json(status, metadata)):
+            return
+        if state in TERMINAL:
+            self.declared = True
+            self._port.declare(state)
+
+    def _artifact(self, event: TaskArtifactUpdateEvent) -> None:
+        artifact = event.artifact
+        if not artifact.artifact_id or not artifact.parts:
+            raise BadEvent("an artifact has an id, and at least one part")
+        self._heard()
+        body: Json = {"artifact": notes.artifact_json(artifact)}
+        if event.append:
+            body["append"] = True
+        if event.last_chunk:
+            body["lastChunk"] = True
+        if event.HasField("metadata"):
+            body["metadata"] = MessageToDict(event.metadata)
+        self._note(notes.ARTIFACT, body)
+
+    def _task(self, task: Task) -> None:
+        """A whole task is what is new in it, piece by piece: the status last, it may be the end."""
+        self._heard()
+        for message in task.history:
+            if not self._port.knows(message.message_id):
+                self._note(notes.SAID, notes.message_json(message))
+        for artifact in task.artifacts:
+            self._artifact(TaskArtifactUpdateEvent(artifact=artifact))
+        if task.HasField("metadata"):
+            self._note(notes.METADATA, MessageToDict(task.metadata))
+        if task.status.state != TaskState.TASK_STATE_UNSPECIFIED:
+            self._status(task.status, None)
+
+    def _message(self, message: Message) -> None:
+        """An answer instead of a task, where nothing was said before; else words of the agent."""
+        body = notes.message_json(message)
+        if self._port.spoken:
+            self.interrupted = False
+            self._note(notes.STATUS, {"state": "TASK_STATE_WORKING", "message": body})
+            return
+        if self._note(notes.REPLY, body):
+            self.declared = True
+            self._port.declare(TaskState.TASK_STATE_COMPLETED)
+
+    def _heard(self) -> None:
+        if not self._port.spoken:
+            self._port.heard()

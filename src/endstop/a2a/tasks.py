@@ -1,0 +1,271 @@
+"""The tasks of one agent on one runtime: opened, continued, stopped, taken up and put away.
+
+Between the handler, which speaks the protocol, and the runtime, which runs: a task is a run, a
+message to it a note and a call of the executor. Everything here happens on the handler's loop,
+except what the observer tells. No state of a task is kept that the journal does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from a2a.server.agent_execution import AgentExecutor, RequestContextBuilder
+from a2a.server.context import ServerCallContext
+from a2a.types.a2a_pb2 import SendMessageRequest
+from a2a.utils.errors import (
+    InvalidParamsError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+
+from endstop.a2a import notes
+from endstop.a2a.executor import Courtesy, ExecutorBodies
+from endstop.a2a.limits import TaskLimits
+from endstop.a2a.live import Hall, LiveTask, Request
+from endstop.a2a.states import EXECUTE, EXECUTOR, KIND
+from endstop.a2a.streams import soon
+from endstop.a2a.task import TaskView
+from endstop.core import inputs as i
+from endstop.core.terms import Mode, Outcome, Reason, ToolCall
+from endstop.errors import CallerError, NotFound
+from endstop.run.base import BatchTerms
+from endstop.run.runtime import Runtime
+from endstop.run.submitted import Own
+from endstop.store.memory import MemoryJournal
+from endstop.work.steps import on_thread
+
+log = logging.getLogger("endstop.a2a")
+
+NAME_CHARS = 500
+"""Longest id, context, owner or tenant that is taken."""
+CANCEL_MARGIN_S = 2.0
+"""How much longer than the stop ladder a cancel waits for the record of the ending."""
+
+
+class Tasks:
+    """See this module. Belongs to the loop that it is made on."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        executor: AgentExecutor,
+        *,
+        agent: str,
+        limits: TaskLimits,
+        grace_s: float,
+        timeout_s: float | None = None,
+        idempotent: bool = False,
+        builder: RequestContextBuilder | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.agent = agent
+        self.limits = limits
+        self.grace_s = grace_s
+        self._loop = asyncio.get_running_loop()
+        self._executor = executor
+        self._builder = builder
+        self._in_memory = isinstance(runtime.engine.journal, MemoryJournal)
+        self.hall = Hall(self._loop, limits)
+        self.hall.on_settled = self._on_settled
+        self.hall.on_over = self._on_over
+        self._bodies = ExecutorBodies(executor, self.hall, builder, self.stop_now)
+        self._tool = self._bodies.make_tool(grace_s, timeout_s, idempotent=idempotent)
+        runtime.planner.recognise(self._tool)
+        self._own = [Own(self._tool)]
+        self._unobserve = runtime.observe(self.hall.see)
+        self._background: set[asyncio.Task[Any]] = set()
+
+    # -- whose task it is
+
+    def labels(self, context_id: str, context: ServerCallContext, tenant: str) -> dict[str, str]:
+        """What a task of this agent is found by."""
+        return {
+            KIND: EXECUTOR,
+            "agent": self.agent,
+            "context": context_id,
+            **self.owned_by(context, tenant),
+        }
+
+    def owned_by(self, context: ServerCallContext, tenant: str) -> dict[str, str]:
+        """Whose tasks a caller sees."""
+        owner, tenant = context.user.user_name, context.tenant or tenant
+        for name, value in (("user name", owner), ("tenant", tenant)):
+            if len(value) > NAME_CHARS:
+                raise InvalidParamsError(f"the {name} has at most {NAME_CHARS} characters")
+        return {"owner": owner, "tenant": tenant}
+
+    def is_theirs(self, view: TaskView, context: ServerCallContext, tenant: str) -> bool:
+        """Whether a task belongs to the caller: of others not even the existence is told."""
+        if not view.opened or view.labels.get("agent") != self.agent:
+            return False
+        wanted = self.owned_by(context, tenant)
+        return all(view.labels.get(name) == value for name, value in wanted.items())
+
+    async def find(
+        self, task_id: str, context: ServerCallContext, tenant: str
+    ) -> tuple[LiveTask | None, TaskView]:
+        """A task of the caller's, and its live side where it is driven here.
+
+        Raises TaskNotFoundError for one that is not there, or not the caller's.
+        """
+        task = self.hall.tasks.get(task_id)
+        view = task.view if task is not None else await self.view(task_id)
+        if not self.is_theirs(view, context, tenant):
+            raise TaskNotFoundError(f"Task {task_id[:NAME_CHARS]} not found")
+        return task, view
+
+    async def view(self, task_id: str) -> TaskView:
+        """A task as the journal has it."""
+        if len(task_id) > NAME_CHARS:
+            return TaskView(task_id)
+        found: TaskView = await self.off_loop(lambda: self._read(task_id))
+        return found
+
+    def _read(self, task_id: str) -> TaskView:
+        view = TaskView(task_id)
+        for recorded in self.runtime.engine.journal.read(task_id):
+            view.apply(recorded.event, recorded.at_s)
+        return view
+
+    async def off_loop(self, read: Callable[[], Any]) -> Any:
+        """What reads the journal; on a thread where that is a file."""
+        return read() if self._in_memory else await on_thread(read)
+
+    # -- opening and going on
+
+    async def open(
+        self, params: SendMessageRequest, context: ServerCallContext, tenant: str
+    ) -> tuple[LiveTask, str]:
+        """A new task for a message, and the message's key; it can be stopped from here on."""
+        message = params.message
+        run_id = None
+        context_id = message.context_id
+        if self._builder is not None:
+            built = await self._builder.build(context=context, params=params)
+            run_id, context_id = built.task_id, built.context_id or ""
+        context_id = context_id or secrets.token_hex(16)
+        try:
+            run = self.runtime.run(run_id, labels=self.labels(context_id, context, tenant))
+        except CallerError as problem:
+            raise InvalidParamsError(str(problem)) from None
+        task = self.hall.open(run.id)
+        task.run = run
+        message.task_id, message.context_id = run.id, context_id
+        return task, self.take(task, Request(params, context))
+
+    def take(self, task: LiveTask, request: Request) -> str:
+        """Record a message to a task, and have it worked on in its turn; returns its key.
+
+        That is its id; another message under an id that was taken is kept under one of its own.
+        """
+        message = request.params.message
+        assert task.run is not None, "only a task that is driven here takes a message"
+        if len(task.waiting) >= self.limits.messages:
+            raise UnsupportedOperationError(
+                f"{len(task.waiting)} messages wait for task {task.id} already"
+            )
+        key = message.message_id
+        try:
+            body = notes.message_json(message)
+            if task.message(key) is not None:
+                key = body["key"] = f"{key}#{secrets.token_hex(4)}"
+            kept = task.run.note(notes.MESSAGE, body)
+        except (CallerError, ValueError) as problem:
+            raise InvalidParamsError(f"the message cannot be kept: {problem}") from None
+        if not kept:
+            raise UnsupportedOperationError(f"Task {task.id} is over and takes no more messages")
+        task.taken[key] = message
+        task.requests[key] = request
+        task.waiting.append(key)
+        task.idle_at = None
+        self._advance(task)
+        return key
+
+    def _advance(self, task: LiveTask) -> None:
+        """Let the executor work on the next message, or end a task that it cannot go on with."""
+        view = task.view
+        if task.busy or view.over or view.closing or view.cancelled:
+            return
+        assert task.run is not None, "a task that is driven here has a run"
+        if view.failed_call is not None:
+            task.run.close(outcome=Outcome.FAILED)
+        elif task.waiting:
+            self._submit(task, task.waiting.popleft())
+        elif view.at_rest:
+            task.idle_at = self._loop.time()
+
+    def _submit(self, task: LiveTask, message_id: str) -> None:
+        call = ToolCall(model_id="", tool=EXECUTE, arguments={"message": message_id})
+        task.busy = True
+        try:
+            _, unprepared = self.runtime._submit(task.id, [call], BatchTerms(), self._own)
+        except CallerError:
+            # It ended in this very moment: its ending is the answer (law 2 right-target).
+            task.busy = False
+            return
+        for call_id, plan in unprepared:
+            self.runtime._begin_preparing(call_id, task.id, plan)
+
+    def _on_settled(self, task: LiveTask) -> None:
+        def settled() -> None:
+            task.busy = False
+            self._advance(task)
+
+        soon(self._loop, settled)
+
+    def _on_over(self, task: LiveTask) -> None:
+        self.runtime.engine.forget(task.id)
+
+    # -- stopping
+
+    def stop_now(self, target: str, reason: Reason) -> bool:
+        """Accept a stop of a run or call; false where it is over, or was stopped before."""
+        try:
+            return self.runtime.engine.tell(
+                i.Cancel(target=target, reason=reason, mode=Mode.INTERRUPT)
+            )
+        except NotFound:
+            return False
+
+    async def cancel(self, task: LiveTask, context: ServerCallContext) -> None:
+        """Stop a task by the one ladder, and wait, bounded, for its recorded ending (law 6)."""
+        self.stop_now(task.id, Reason.CANCELLED_BY_USER)
+        if not task.courtesy:
+            task.courtesy = True
+            _ = self._spawn(self._be_courteous(task))
+        bound_s = self.grace_s + CANCEL_MARGIN_S
+        waiting = self._spawn(self.hall.until(task, lambda view: view.over))
+        await asyncio.wait({waiting}, timeout=bound_s)
+        waiting.cancel()
+
+    async def _be_courteous(self, task: LiveTask) -> None:
+        """The executor's own `cancel()`, once: it may tidy up, and it changes nothing."""
+        try:
+            context = await self._bodies.context(task, None)
+            ending = self._executor.cancel(context, Courtesy(task, self.hall))
+            await asyncio.wait_for(ending, self.limits.courtesy_s)
+        except TimeoutError:
+            log.warning("task %s: the executor's cancel() did not return in time", task.id)
+        except Exception as error:  # noqa: BLE001 - foreign code; it may change nothing
+            log.info("task %s: the executor's cancel() failed: %r", task.id, error)
+
+    # -- life
+
+    def _spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task), "what is awaited here is a coroutine"
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def aclose(self) -> None:
+        """Let go of the loop; the runtime is its owner's to close."""
+        self._unobserve()
+        for task in tuple(self._background):
+            task.cancel()
+        if self._background:
+            await asyncio.wait(tuple(self._background), timeout=1.0)
