@@ -63,10 +63,23 @@ if TYPE_CHECKING:
         delegate,
         delegate_all,
     )
+    from endstop.agents.models import (
+        Anthropic,
+        HttpLimits,
+        Model,
+        ModelError,
+        OpenAICompatible,
+        OpenAIResponses,
+        Prices,
+        Say,
+        Scripted,
+        Usage,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Anthropic",
     "Approve",
     "Ask",
     "AsyncAgent",
@@ -95,6 +108,7 @@ __all__ = [
     "Handle",
     "HandleCancelled",
     "HookCall",
+    "HttpLimits",
     "InvalidArguments",
     "Isolation",
     "JournalError",
@@ -102,10 +116,15 @@ __all__ = [
     "LocalAgent",
     "LostCall",
     "Mode",
+    "Model",
+    "ModelError",
     "Money",
     "NotFound",
+    "OpenAICompatible",
+    "OpenAIResponses",
     "Outcome",
     "Pending",
+    "Prices",
     "Question",
     "Reason",
     "Reconciled",
@@ -117,12 +136,15 @@ __all__ = [
     "Rule",
     "Run",
     "Runtime",
+    "Say",
+    "Scripted",
     "StaleWriter",
     "Stopped",
     "StoppedBy",
     "Tool",
     "ToolCall",
     "Unanswered",
+    "Usage",
     "WorkerLoops",
     "agent_tool",
     "close_turn",
@@ -136,8 +158,28 @@ __all__ = [
 ]
 
 
+_MODELS = frozenset(
+    {
+        "Anthropic",
+        "HttpLimits",
+        "Model",
+        "ModelError",
+        "OpenAICompatible",
+        "OpenAIResponses",
+        "Prices",
+        "Say",
+        "Scripted",
+        "Usage",
+    }
+)
+
+
 def __getattr__(name: str) -> Any:
-    """What programs without sub-agents never need is imported when it is first asked for."""
+    """What programs without sub-agents or models never need is imported when first asked for."""
+    if name in _MODELS:
+        from endstop.agents import models
+
+        return getattr(models, name)
     if name in __all__:
         from endstop import agents
 
