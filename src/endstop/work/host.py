@@ -16,7 +16,8 @@ Theory. The host is what makes a kill provable (law 11 whole-tree):
   parent-death signal is not used: it fires when the starting *thread* ends.)
 
 A detached job gets a host of its own, which runs a command instead of a runner and lives on when
-the control socket ends.
+the control socket ends. A program that the runtime talks to (`program.py`) gets one, too: its
+command has the two pipes of `stdio` for its input and output, and dies with the control socket.
 
 Frames on the control socket. In: `boot` (once), `settle`, `end`. Out: `failed`, `ready`,
 `settled`, `exit`.
@@ -50,7 +51,8 @@ class _Host:
     def __init__(self, control: socket.socket, boot: dict[str, Any]) -> None:
         self.control = control
         self.frames = Unpacker()
-        self.detached = boot.get("command") is not None
+        command = boot.get("command")
+        self.detached = command is not None and not command.get("stdio")
         self.marker: str = boot["marker"]
         self.output_bytes: int = boot["output_bytes"]
         # By pipe; once a pipe is closed, by its negative number.
@@ -272,21 +274,24 @@ def _fork_runner(host: _Host, channel: socket.socket, boot: dict[str, Any], wake
 
 def _start_command(host: _Host, boot: dict[str, Any], wake: int) -> None:
     command = boot["command"]
+    given = command.get("stdio") or (subprocess.DEVNULL, None)
+    # What goes to a pipe of the runtime is not seen here: this one is at its end from the start.
+    read, write = os.pipe()
     child = subprocess.Popen(
         command["argv"],
         cwd=command["cwd"],
         env={**os.environ, **command["env"]},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdin=given[0],
+        stdout=write if given[1] is None else given[1],
         stderr=subprocess.PIPE,
         process_group=0,
     )
-    assert child.stdout is not None
     assert child.stderr is not None
     host.child = child.pid
-    host.watch(os.dup(child.stdout.fileno()), os.dup(child.stderr.fileno()), wake)
-    child.stdout.close()
+    host.watch(read, os.dup(child.stderr.fileno()), wake)
     child.stderr.close()
+    for number in (write, *(command.get("stdio") or ())):
+        os.close(number)
     # The loop reaps, not this object; an object that thinks its child runs would only warn.
     child.returncode = 0
 
@@ -300,7 +305,7 @@ def main(control_number: int, channel_number: int) -> NoReturn:
     try:
         subreaper = tree.become_subreaper()
         wake = _wake_on_signals()
-        if host.detached:
+        if boot.get("command") is not None:
             _start_command(host, boot, wake)
         else:
             os.set_inheritable(channel_number, False)

@@ -64,8 +64,19 @@ class End(NamedTuple):
 class Host:
     """A host process, its two lines, and the call that it has now."""
 
-    def __init__(self, loop: IoLoop, boot: dict[str, Any], frame_bytes: int = FRAME_BYTES) -> None:
-        """Start the process. Raises `WorkerError` if the system refuses."""
+    def __init__(
+        self,
+        loop: IoLoop,
+        boot: dict[str, Any],
+        frame_bytes: int = FRAME_BYTES,
+        *,
+        env: dict[str, str] | None = None,
+        stdio: tuple[int, ...] = (),
+    ) -> None:
+        """Start the process. Raises `WorkerError` if the system refuses.
+
+        `env` is its whole environment (default: ours); `stdio` are descriptors for its command.
+        """
         self.marker = secrets.token_hex(12)
         control, control_there = socket.socketpair()
         channel, channel_there = socket.socketpair()
@@ -77,9 +88,9 @@ class Host:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                pass_fds=numbers,
+                pass_fds=(*numbers, *stdio),
                 start_new_session=True,
-                env={**os.environ, tree.MARKER: self.marker},
+                env={**(os.environ if env is None else env), tree.MARKER: self.marker},
             )
         except (OSError, ValueError) as error:
             control.close()

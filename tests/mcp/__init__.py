@@ -1,0 +1,1 @@
+"""MCP servers as tools: real servers, sound and hostile, over both transports."""
