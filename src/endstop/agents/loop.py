@@ -91,7 +91,6 @@ class Loop:
         self._seq = 0
         self._used_s = 0.0
         self._breaks = 0
-        self._driving = False
         self._cancelled = False
         self._news: News | None = None
         self._sync()
@@ -132,19 +131,19 @@ class Loop:
         awaits this is cancelled, so is the run, and CancelledError is raised when its calls are
         over. Raises StaleWriter where another driver took the run.
         """
-        if self._driving:
-            raise CallerError("this loop is driven already; say() and steer() reach it")
-        self._driving = True
+        if self.run.id in self.runtime.driven:
+            raise CallerError(f"run {self.run.id!r} is driven already; say() and steer() reach it")
         if self._news is None:
             self._news = News(self.runtime, self.run.id)
         self._news.listen()
+        self.runtime.driven.add(self.run.id)
         try:
             while await self._step(close):
                 pass
             return await self._end()
         finally:
             self._news.close()
-            self._driving = False
+            self.runtime.driven.discard(self.run.id)
 
     async def _step(self, close: bool) -> bool:
         """Do what comes next; false when there is nothing left."""

@@ -105,6 +105,8 @@ class BaseRuntime(Approvals, Rules, Questions):
         self._closed = False
         self._process = os.getpid()
         self.books: Books | None = None
+        # The runs that a loop works on, also between two batches.
+        self.driven: set[str] = set()
         threads = ThreadWorker(self.engine.tell, slots.thread or THREADS_MAX)
         self.engine.workers[Isolation.THREAD] = threads
         self._parking = Parking(self.engine, threads)
@@ -266,8 +268,10 @@ class BaseRuntime(Approvals, Rules, Questions):
             with suppress(NotFound):
                 if not run.ended:
                     over.append(self.engine.promise(run.id))
-                    self.engine.tell(i.CloseRun(run=run.id))
-                    self.engine.tell(i.Cancel(target=run.id, reason=Reason.SHUTDOWN))
+                    said = i.CloseRun(run=run.id), i.Cancel(target=run.id, reason=Reason.SHUTDOWN)
+                    # Where somebody works on it, that is stopped: the run has not come to its end.
+                    for one in reversed(said) if run.id in self.driven else said:
+                        self.engine.tell(one)
         return over
 
     def _cancel(
