@@ -14,29 +14,22 @@ from typing import Any, Self
 
 from a2a.server.agent_execution import AgentExecutor, RequestContextBuilder
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types.a2a_pb2 import (
     AgentCard,
     CancelTaskRequest,
-    DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
-    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
-    ListTaskPushNotificationConfigsRequest,
-    ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
     Message,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
-    TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.utils.errors import (
     ExtendedAgentCardNotConfiguredError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     TaskNotCancelableError,
     UnsupportedOperationError,
 )
@@ -45,11 +38,14 @@ from a2a.utils.proto_utils import validate_proto_required_fields
 
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.live import LiveTask, Request
+from endstop.a2a.push import Pusher
+from endstop.a2a.pushing import PushMethods, UrlValidator
 from endstop.a2a.states import INTERRUPTED, TERMINAL
 from endstop.a2a.streams import Update
 from endstop.a2a.task import TaskView
 from endstop.a2a.tasks import Tasks
 from endstop.errors import CallerError
+from endstop.run.base import new_run_id
 from endstop.run.runtime import Runtime
 from endstop.store.protocol import Journal
 
@@ -57,7 +53,7 @@ CardModifier = Callable[[AgentCard, ServerCallContext], Awaitable[AgentCard]]
 GRACE_S = 5.0
 
 
-class EndstopRequestHandler(RequestHandler):
+class EndstopRequestHandler(PushMethods):
     """Runs an unchanged `AgentExecutor` so that cancel stops it, and every task has one ending."""
 
     def __init__(
@@ -71,7 +67,7 @@ class EndstopRequestHandler(RequestHandler):
         request_context_builder: RequestContextBuilder | None = None,
         extended_agent_card: AgentCard | None = None,
         extended_card_modifier: CardModifier | None = None,
-        push_url_validator: Callable[[str], Awaitable[bool]] | None = None,
+        push_url_validator: UrlValidator | None = None,
         validate_input_modes: bool = False,
         event_stream: Any = None,
         interrupted_task_timeout: float | None = None,
@@ -82,11 +78,16 @@ class EndstopRequestHandler(RequestHandler):
         grace_s: float = GRACE_S,
         timeout_s: float | None = None,
         idempotent: bool = False,
+        make_pusher: Callable[[Journal], Pusher] = Pusher,
     ) -> None:
         if agent_card is None:
             raise CallerError("EndstopRequestHandler needs agent_card=, the card that it serves")
         _warn_of_unused(
-            task_store=task_store, queue_manager=queue_manager, event_stream=event_stream
+            task_store=task_store,
+            queue_manager=queue_manager,
+            event_stream=event_stream,
+            push_config_store=push_config_store,
+            push_sender=push_sender,
         )
         self.agent_executor = agent_executor
         self.agent_card = agent_card
@@ -101,6 +102,9 @@ class EndstopRequestHandler(RequestHandler):
         self._journal = journal
         self._owns_runtime = runtime is None
         self._runtime = runtime
+        self._url_validator = push_url_validator
+        self._make_pusher = make_pusher
+        self._pusher: Pusher | None = None
         self._made: Tasks | None = None
 
     # -- life
@@ -133,11 +137,17 @@ class EndstopRequestHandler(RequestHandler):
                 idempotent=self._idempotent,
                 builder=self._builder,
             )
+            if self.agent_card.capabilities.push_notifications:
+                self._pusher = self._make_pusher(self._runtime.engine.journal)
+                self._made.hall.watcher = self._pusher.tell
+                _ = self._made.spawn(self._pusher.start())
         return self._made
 
     async def aclose(self) -> None:
         """Let go: what runs is stopped by the ladder if the runtime is the handler's own."""
         if self._made is not None:
+            if self._pusher is not None:
+                await self._pusher.aclose()
             if self._owns_runtime and self._runtime is not None:
                 await self._runtime.close()
             await self._made.aclose()
@@ -224,8 +234,16 @@ class EndstopRequestHandler(RequestHandler):
         if self._check_modes:
             check_input_modes(message, self.agent_card)
         tasks = self.tasks()
+        push = None
+        if configuration.HasField("task_push_notification_config"):
+            push = configuration.task_push_notification_config
         if not message.task_id:
-            return await tasks.open(params, context, params.tenant)
+            run_id = None
+            if push is not None:
+                # Before the task is there: a config that is refused must not leave a task behind.
+                run_id = new_run_id()
+                await self._keep_config(push, run_id, context, params.tenant, 0)
+            return await tasks.open(params, context, params.tenant, run_id)
         task, view = await tasks.find(message.task_id, context, params.tenant)
         if message.context_id and message.context_id != view.context:
             raise InvalidParamsError(
@@ -240,6 +258,8 @@ class EndstopRequestHandler(RequestHandler):
         if view.over:
             name = TaskState.Name(view.state)
             raise UnsupportedOperationError(f"Task {view.id} is in terminal state: {name}")
+        if push is not None:
+            await self._keep_config(push, view.id, context, params.tenant, view.seq)
         return task, tasks.take(task, Request(params, context))
 
     # -- tasks
@@ -258,7 +278,13 @@ class EndstopRequestHandler(RequestHandler):
         self, params: ListTasksRequest, context: ServerCallContext
     ) -> ListTasksResponse:
         """The caller's tasks, page by page."""
-        raise UnsupportedOperationError("listing is not there yet")
+        _history_length(params)
+        tasks = self.tasks()
+        labels = {"agent": tasks.agent, **tasks.owned_by(context, params.tenant)}
+        if params.context_id:
+            labels["context"] = params.context_id
+        found: ListTasksResponse = await tasks.off_loop(lambda: tasks.listing.page(labels, params))
+        return found
 
     async def on_cancel_task(
         self, params: CancelTaskRequest, context: ServerCallContext
@@ -275,32 +301,6 @@ class EndstopRequestHandler(RequestHandler):
             name = TaskState.Name(view.state)
             raise TaskNotCancelableError(f"Task {view.id} is in terminal state: {name}")
         return view.task()
-
-    # -- push notifications
-
-    async def on_create_task_push_notification_config(
-        self, params: TaskPushNotificationConfig, context: ServerCallContext
-    ) -> TaskPushNotificationConfig:
-        """Keep where a task's updates are to be sent."""
-        raise PushNotificationNotSupportedError
-
-    async def on_get_task_push_notification_config(
-        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> TaskPushNotificationConfig:
-        """One of a task's push configs."""
-        raise PushNotificationNotSupportedError
-
-    async def on_list_task_push_notification_configs(
-        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
-    ) -> ListTaskPushNotificationConfigsResponse:
-        """A task's push configs."""
-        raise PushNotificationNotSupportedError
-
-    async def on_delete_task_push_notification_config(
-        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> None:
-        """Forget a push config."""
-        raise PushNotificationNotSupportedError
 
     # -- the card
 

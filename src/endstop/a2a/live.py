@@ -37,7 +37,6 @@ from endstop.run.recording import TRANSIENT
 log = logging.getLogger("endstop.a2a")
 
 Holds = Callable[[TaskView], bool]
-Watcher = Callable[[TaskView, Update], None]
 
 
 class Request:
@@ -122,7 +121,7 @@ class Hall:
         # What the handler wants to be told of: a call is over, a task is over.
         self.on_settled: Callable[[LiveTask], None] = lambda task: None
         self.on_over: Callable[[LiveTask], None] = lambda task: None
-        self.watcher: Watcher | None = None
+        self.watcher: Callable[[str], object] | None = None
         self.suppressed = 0
         self._loop = loop
         self._thread = threading.get_ident()
@@ -161,8 +160,10 @@ class Hall:
     def _apply(self, task: LiveTask, event: e.Event, at_s: float) -> list[asyncio.Future[None]]:
         view = task.view
         shown = view.apply(event, at_s)
-        if shown != NOTHING and (task.streams or self.watcher is not None):
+        if shown != NOTHING and task.streams:
             self._show(task, shown)
+        if shown != NOTHING and self.watcher is not None:
+            self.watcher(task.id)
         if view.over:
             for stream in task.streams:
                 stream.end()
@@ -183,8 +184,6 @@ class Hall:
         for update in updates:
             for stream in task.streams:
                 stream.put(update)
-            if self.watcher is not None:
-                self.watcher(view, update)
 
     def _tell(self, task: LiveTask, event: e.Event, woken: list[asyncio.Future[None]]) -> None:
         for future in woken:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from a2a.server.agent_execution import AgentExecutor, RequestContextBuilder
@@ -25,6 +25,7 @@ from a2a.utils.errors import (
 from endstop.a2a import notes
 from endstop.a2a.executor import Courtesy, ExecutorBodies
 from endstop.a2a.limits import TaskLimits
+from endstop.a2a.listing import Listing
 from endstop.a2a.live import Hall, LiveTask, Request
 from endstop.a2a.states import EXECUTE, EXECUTOR, KIND
 from endstop.a2a.streams import soon
@@ -76,6 +77,7 @@ class Tasks:
         self._tool = self._bodies.make_tool(grace_s, timeout_s, idempotent=idempotent)
         runtime.planner.recognise(self._tool)
         self._own = [Own(self._tool)]
+        self.listing = Listing(runtime.engine.journal, self.hall, self._read)
         self._unobserve = runtime.observe(self.hall.see)
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -138,14 +140,17 @@ class Tasks:
     # -- opening and going on
 
     async def open(
-        self, params: SendMessageRequest, context: ServerCallContext, tenant: str
+        self,
+        params: SendMessageRequest,
+        context: ServerCallContext,
+        tenant: str,
+        run_id: str | None = None,
     ) -> tuple[LiveTask, str]:
         """A new task for a message, and the message's key; it can be stopped from here on."""
         message = params.message
-        run_id = None
         context_id = message.context_id
         if self._builder is not None:
-            built = await self._builder.build(context=context, params=params)
+            built = await self._builder.build(context=context, params=params, task_id=run_id)
             run_id, context_id = built.task_id, built.context_id or ""
         context_id = context_id or secrets.token_hex(16)
         try:
@@ -236,9 +241,9 @@ class Tasks:
         self.stop_now(task.id, Reason.CANCELLED_BY_USER)
         if not task.courtesy:
             task.courtesy = True
-            _ = self._spawn(self._be_courteous(task))
+            _ = self.spawn(self._be_courteous(task))
         bound_s = self.grace_s + CANCEL_MARGIN_S
-        waiting = self._spawn(self.hall.until(task, lambda view: view.over))
+        waiting = self.spawn(self.hall.until(task, lambda view: view.over))
         await asyncio.wait({waiting}, timeout=bound_s)
         waiting.cancel()
 
@@ -255,9 +260,9 @@ class Tasks:
 
     # -- life
 
-    def _spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
-        task = asyncio.ensure_future(work)
-        assert isinstance(task, asyncio.Task), "what is awaited here is a coroutine"
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Do something beside all else, for as long as this is open."""
+        task = self._loop.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
