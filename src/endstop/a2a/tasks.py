@@ -23,6 +23,7 @@ from a2a.utils.errors import (
 )
 
 from endstop.a2a import notes
+from endstop.a2a.answers import give, read_answer
 from endstop.a2a.executor import Courtesy, ExecutorBodies
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.listing import Listing
@@ -169,6 +170,8 @@ class Tasks:
         """
         message = request.params.message
         assert task.run is not None, "only a task that is driven here takes a message"
+        if task.view.approvals or task.view.questions:
+            return self._answer(task, request)
         if len(task.waiting) >= self.limits.messages:
             raise UnsupportedOperationError(
                 f"{len(task.waiting)} messages wait for task {task.id} already"
@@ -189,6 +192,21 @@ class Tasks:
         task.idle_at = None
         self._advance(task)
         return key
+
+    def _answer(self, task: LiveTask, request: Request) -> str:
+        """A message to a task that asks for something is the answer to that."""
+        message, view = request.params.message, task.view
+        asked = self.hall.read(task, lambda view: (dict(view.approvals), dict(view.questions)))
+        if not give(self.runtime, read_answer(message, *asked), request.context.user.user_name):
+            raise UnsupportedOperationError(
+                f"Task {view.id} does not wait for this answer any more: look at it again"
+            )
+        task.taken[message.message_id] = message
+        assert task.run is not None, "what asks is driven"
+        # After the answer, so that nobody who waits for what follows takes the question for it.
+        if not task.run.note(notes.SAID, notes.message_json(message)):
+            task.view.message_ids.add(message.message_id)
+        return message.message_id
 
     def _advance(self, task: LiveTask) -> None:
         """Let the executor work on the next message, or end a task that it cannot go on with."""
