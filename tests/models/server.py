@@ -98,7 +98,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(*answers: Answer) -> AsyncIterator[Server]:
+async def serving(*answers: Answer, port: int = 0) -> AsyncIterator[Server]:
     """Run a server that gives `answers`, one per request."""
     server, tasks = Server(), set[asyncio.Task[None]]()
 
@@ -114,7 +114,7 @@ async def serving(*answers: Answer) -> AsyncIterator[Server]:
                 server.requests.append(request)
                 server.came.set()
                 await answers[min(len(server.requests), len(answers)) - 1](line, request)
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
             pass
         except Exception as error:
             server.failures.append(error)
@@ -125,7 +125,7 @@ async def serving(*answers: Answer) -> AsyncIterator[Server]:
                 await writer.wait_closed()
             tasks.discard(task)
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", 0)
+    listening = await asyncio.start_server(connected, "127.0.0.1", port)
     server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
     try:
         yield server
