@@ -50,6 +50,10 @@ from endstop.tools.tool import Tool, tool, tool_from_schema
 from endstop.work.loops import WorkerLoops
 
 if TYPE_CHECKING:
+    from endstop.adapters.mcp import McpError as McpError
+    from endstop.adapters.mcp import McpServer as McpServer
+    from endstop.adapters.mcp import McpTerms as McpTerms
+    from endstop.adapters.mcp import McpToolError as McpToolError
     from endstop.agents import (
         AsyncAgent,
         DeferredAgent,
@@ -158,6 +162,9 @@ __all__ = [
 ]
 
 
+# Not in `__all__`: importing everything must work where the extra is not installed.
+_MCP = frozenset({"McpError", "McpServer", "McpTerms", "McpToolError"})
+
 _MODELS = frozenset(
     {
         "Anthropic",
@@ -175,7 +182,11 @@ _MODELS = frozenset(
 
 
 def __getattr__(name: str) -> Any:
-    """What programs without sub-agents or models never need is imported when first asked for."""
+    """What not every program needs (models, sub-agents, MCP) is imported when first asked for."""
+    if name in _MCP:
+        from endstop.adapters import mcp
+
+        return getattr(mcp, name)
     if name in _MODELS:
         from endstop.agents import models
 

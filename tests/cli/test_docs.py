@@ -54,9 +54,10 @@ EXAMPLES = examples()
 
 def variables(programs: Path) -> dict[str, str]:
     """The environment of a reader who has installed endstop and configured nothing."""
-    program = programs / "endstop"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m endstop.cli.main "$@"\n')
-    program.chmod(0o755)
+    for name, start in (("endstop", "-m endstop.cli.main"), ("python3", "")):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {start} "$@"\n')
+        program.chmod(0o755)
     made = environment()
     del made["ENDSTOP_GRACE_S"]
     made["PATH"] = f"{programs}:{made['PATH']}"

@@ -24,6 +24,19 @@ Call = Annotated[
 ]
 
 
+Mcp = Annotated[
+    list[str],
+    typer.Option(
+        metavar="COMMAND|URL",
+        help="An MCP server: a command that starts it, or its URL; may be given several times.",
+    ),
+]
+McpEnv = Annotated[
+    list[str],
+    typer.Option(metavar="NAME", help="A variable that MCP servers get, beside PATH and the like."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     for command in (runs, stop, resume, approvals, approve, reject, respond, budget):
@@ -91,6 +104,8 @@ def resume(
         ),
     ] = [],  # noqa: B006 - typer copies it
     shell: Annotated[bool, typer.Option("--shell", help="Offer the built-in shell tool.")] = False,
+    mcp: Mcp = [],  # noqa: B006 - typer copies it
+    mcp_env: McpEnv = [],  # noqa: B006 - typer copies it
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Approve every call that needs approval.")
     ] = False,
@@ -104,9 +119,18 @@ def resume(
     """
     from endstop.cli.resume import Wanted
     from endstop.cli.resume import resume as take_up
+    from endstop.cli.servers import Servers
     from endstop.cli.where import journal_file
 
-    wanted = Wanted(run=run, tools=tuple(tools), shell=shell, approve_all=yes, as_json=as_json)
+    servers = Servers(commands=tuple(mcp), env=tuple(mcp_env))
+    wanted = Wanted(
+        run=run,
+        tools=tuple(tools),
+        shell=shell,
+        approve_all=yes,
+        as_json=as_json,
+        servers=servers,
+    )
     raise typer.Exit(take_up(journal_file(journal), wanted))
 
 

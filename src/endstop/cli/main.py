@@ -107,6 +107,8 @@ def exec_(
         float | None, typer.Option(metavar="S", help="Time for all calls together.")
     ] = None,
     shell: Annotated[bool, typer.Option("--shell", help="Offer the built-in shell tool.")] = False,
+    mcp: control.Mcp = [],  # noqa: B006 - typer copies it
+    mcp_env: control.McpEnv = [],  # noqa: B006 - typer copies it
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Approve every call that needs approval.")
     ] = False,
@@ -117,6 +119,7 @@ def exec_(
     as_json: AsJson = False,
 ) -> None:
     from endstop.cli.running import Wanted, run
+    from endstop.cli.servers import Servers
 
     wanted = Wanted(
         reply=reply,
@@ -130,6 +133,7 @@ def exec_(
         approve_all=yes,
         approval_s=_seconds("--approval-timeout", approval_timeout),
         as_json=as_json,
+        servers=Servers(commands=tuple(mcp), env=tuple(mcp_env)),
     )
     raise typer.Exit(run(wanted))
 
@@ -137,14 +141,20 @@ def exec_(
 @app.command()
 def tools(
     sources: Annotated[
-        list[str], typer.Argument(metavar="FILE.py|MODULE...", help="Where the tools are.")
-    ],
+        list[str] | None, typer.Argument(metavar="FILE.py|MODULE...", help="Where the tools are.")
+    ] = None,
+    mcp: control.Mcp = [],  # noqa: B006 - typer copies it
+    mcp_env: control.McpEnv = [],  # noqa: B006 - typer copies it
     as_json: AsJson = False,
 ) -> None:
     """List tools with their schemas and contracts."""
+    from endstop.cli.servers import Servers
     from endstop.cli.tools import show
 
-    show(sources, as_json=as_json)
+    if not sources and not mcp:
+        raise typer.BadParameter("name a file of tools, a module, or an MCP server with --mcp")
+    servers = Servers(commands=tuple(mcp), env=tuple(mcp_env))
+    show(sources or (), servers, as_json=as_json)
 
 
 @app.command()

@@ -38,6 +38,7 @@ from endstop.cli.running import (
     view_of,
     watched,
 )
+from endstop.cli.servers import Servers
 from endstop.config import Config
 from endstop.core import events as e
 from endstop.core.terms import Phase
@@ -56,6 +57,7 @@ class Wanted:
     shell: bool
     approve_all: bool
     as_json: bool
+    servers: Servers
 
 
 class Resuming(Session):
@@ -98,7 +100,7 @@ def resume(file: Path, wanted: Wanted) -> int:
     with ExitStack() as stack:
         answer = stack.enter_context(Answer())
         try:
-            tools = load(wanted.tools, shell=wanted.shell)
+            tools = load(wanted.tools, shell=wanted.shell, servers=wanted.servers, stack=stack)
         except KeyboardInterrupt:
             complain("stopped by Ctrl-C before any call was started")
             return EXIT_CTRL_C

@@ -32,6 +32,7 @@ from endstop.cli.keys import open_terminal
 from endstop.cli.live import Lines, Silent, Table, View
 from endstop.cli.loading import Offered, load_tools, unique
 from endstop.cli.output import Answer, complain, hear_warnings
+from endstop.cli.servers import Servers
 from endstop.config import Config
 from endstop.core import events as e
 from endstop.core.terms import Effect, Money, Reason
@@ -66,6 +67,7 @@ class Wanted:
     approve_all: bool
     approval_s: float | None
     as_json: bool
+    servers: Servers
 
 
 def run(wanted: Wanted) -> int:
@@ -75,7 +77,7 @@ def run(wanted: Wanted) -> int:
         answer = stack.enter_context(Answer())
         try:
             reply = _read(wanted.reply, wanted.format)
-            tools = load(wanted.tools, shell=wanted.shell)
+            tools = load(wanted.tools, shell=wanted.shell, servers=wanted.servers, stack=stack)
         except KeyboardInterrupt:
             complain("stopped by Ctrl-C before any call was started")
             return EXIT_CTRL_C
@@ -144,15 +146,18 @@ def _read(name: str, format: str | None) -> Reply:
         raise CallerError(f"{where}: {error}") from error
 
 
-def load(sources: Sequence[str], *, shell: bool) -> list[Tool]:
-    """The tools that the options name."""
+def load(sources: Sequence[str], *, shell: bool, servers: Servers, stack: ExitStack) -> list[Tool]:
+    """The tools that the options name; servers live until the stack is closed."""
     offered = load_tools(sources)
     if shell:
         from endstop.work.shell import shell as built_in
 
         offered = unique([*offered, Offered(tool=built_in, source="--shell")])
+    offered += servers.open(stack, offered)
     if not offered:
-        raise CallerError("there are no tools; name them with --tools FILE.py, or give --shell")
+        raise CallerError(
+            "there are no tools; name them with --tools FILE.py or --mcp COMMAND, or give --shell"
+        )
     return [one.tool for one in offered]
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from endstop.cli import look
 from endstop.cli.loading import Offered, load_tools
 from endstop.cli.output import Answer, hear_warnings
+from endstop.cli.servers import Servers
 from endstop.config import Config
 from endstop.core.terms import Money
 from endstop.tools.contract import resolve
 from endstop.tools.resources import described
 
 
-def show(sources: Sequence[str], *, as_json: bool) -> None:
-    """Print the tools of `sources`. Raises `CallerError` for one that does not load."""
+def show(sources: Sequence[str], servers: Servers, *, as_json: bool) -> None:
+    """Print the tools of `sources` and servers. Raises `EndstopError` for one that fails."""
     hear_warnings()
-    with Answer() as answer:
+    with Answer() as answer, ExitStack() as stack:
         offered = load_tools(sources)
+        offered += servers.open(stack, offered)
         config = Config.load()
         if as_json:
             data = [tool_data(one, config) for one in offered]

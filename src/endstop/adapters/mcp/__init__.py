@@ -7,7 +7,7 @@ from endstop.errors import CallerError
 
 try:
     import mcp as _mcp  # noqa: F401
-except ImportError as error:
+except ModuleNotFoundError as error:
     raise CallerError(
         "MCP servers need the extra `mcp`: install endstop[mcp] in this environment"
     ) from error
