@@ -43,7 +43,7 @@ from endstop.a2a.pushing import PushMethods, UrlValidator
 from endstop.a2a.states import INTERRUPTED, TERMINAL
 from endstop.a2a.streams import Update
 from endstop.a2a.task import TaskView
-from endstop.a2a.tasks import Tasks
+from endstop.a2a.tasks import PARK_S, Tasks, is_repeat
 from endstop.errors import CallerError
 from endstop.run.base import new_run_id
 from endstop.run.runtime import Runtime
@@ -99,6 +99,9 @@ class EndstopRequestHandler(PushMethods):
         self._grace_s = grace_s
         self._timeout_s = timeout_s
         self._idempotent = idempotent
+        self._park_s = PARK_S if interrupted_task_timeout is None else interrupted_task_timeout
+        if not self._park_s > 0:
+            raise CallerError(f"interrupted_task_timeout is {self._park_s}; it is above 0, or None")
         self._journal = journal
         self._owns_runtime = runtime is None
         self._runtime = runtime
@@ -136,12 +139,22 @@ class EndstopRequestHandler(PushMethods):
                 timeout_s=self._timeout_s,
                 idempotent=self._idempotent,
                 builder=self._builder,
+                park_s=self._park_s,
             )
             if self.agent_card.capabilities.push_notifications:
                 self._pusher = self._make_pusher(self._runtime.engine.journal)
                 self._made.hall.watcher = self._pusher.tell
                 _ = self._made.spawn(self._pusher.start())
         return self._made
+
+    async def recover(self) -> list[str]:
+        """Take up the tasks of this agent whose server is gone (law 16 survives-restart).
+
+        What had not begun goes on; of what had, the outcome is lost, and the task ends and says so;
+        what waits for its user goes on waiting. Returns the ids of those that were taken up. Done
+        by itself every few seconds.
+        """
+        return await self.tasks().keeper.sweep()
 
     async def aclose(self) -> None:
         """Let go: what runs is stopped by the ladder if the runtime is the handler's own."""
@@ -208,7 +221,7 @@ class EndstopRequestHandler(PushMethods):
         if view.over:
             name = TaskState.Name(view.state)
             raise UnsupportedOperationError(f"Task {view.id} is in terminal state: {name}")
-        assert task is not None
+        task = await self.tasks().reach(task, view, drive=False)
         hall = self.tasks().hall
         stream = hall.subscribe(task, lambda view: view.task())
         try:
@@ -250,17 +263,15 @@ class EndstopRequestHandler(PushMethods):
                 f"Task {view.id} belongs to context {view.context}, not to {message.context_id}"
             )
         message.context_id = view.context
-        task = task if task is not None else LiveTask.over(view, self._limits)
-        known = task.message(message.message_id)
-        if known is not None and known.parts == message.parts:
-            # Sent again: the client did not hear the answer to the first (law 10).
+        task = await tasks.reach(task, view, drive=True)
+        if is_repeat(task, message):
             return task, message.message_id
         if view.over:
             name = TaskState.Name(view.state)
             raise UnsupportedOperationError(f"Task {view.id} is in terminal state: {name}")
         if push is not None:
             await self._keep_config(push, view.id, context, params.tenant, view.seq)
-        return task, tasks.take(task, Request(params, context))
+        return await tasks.send(task, Request(params, context))
 
     # -- tasks
 
@@ -294,13 +305,16 @@ class EndstopRequestHandler(PushMethods):
         tasks = self.tasks()
         task, view = await tasks.find(params.id, context, params.tenant)
         if not view.over:
-            assert task is not None
+            task = await tasks.reach(task, view, drive=True)
             await tasks.cancel(task, context)
             view = task.view
         if view.state in TERMINAL and view.state != TaskState.TASK_STATE_CANCELED:
             name = TaskState.Name(view.state)
             raise TaskNotCancelableError(f"Task {view.id} is in terminal state: {name}")
-        return view.task()
+        if task is None:
+            return view.task()
+        found: Task = tasks.hall.read(task, lambda view: view.task())
+        return found
 
     # -- the card
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic, time
 from typing import Any
 
@@ -22,9 +22,7 @@ from endstop.a2a.limits import TaskLimits
 from endstop.a2a.states import (
     ARTIFACT_SHOWN,
     EXECUTE,
-    EXECUTOR,
     KIND,
-    NATIVE,
     NOTHING,
     STATUS_SHOWN,
 )
@@ -33,6 +31,7 @@ from endstop.a2a.task import TaskView
 from endstop.core import events as e
 from endstop.run.handles import Run
 from endstop.run.recording import TRANSIENT
+from endstop.store.protocol import Recorded
 
 log = logging.getLogger("endstop.a2a")
 
@@ -62,6 +61,7 @@ class LiveTask:
         "joining",
         "late",
         "limits",
+        "remote",
         "requests",
         "run",
         "spoken",
@@ -76,6 +76,8 @@ class LiveTask:
         self.view = TaskView(run_id)
         self.limits = limits
         self.run: Run | None = None
+        # Another server drives it: its view is read from the journal.
+        self.remote = False
         self.requests: dict[str, Request] = {}
         self.waiting: deque[str] = deque()
         self.taken: dict[str, Message] = {}
@@ -114,10 +116,12 @@ class LiveTask:
 class Hall:
     """All tasks that are driven here. Its methods may be called from any thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TaskLimits) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TaskLimits, agent: str) -> None:
+        self._agent = agent
         self.tasks: dict[str, LiveTask] = {}
         self.lock = threading.Lock()
         self.limits = limits
+        self.follower: Callable[[LiveTask], object] = lambda task: None
         # What the handler wants to be told of: a call is over, a task is over.
         self.on_settled: Callable[[LiveTask], None] = lambda task: None
         self.on_over: Callable[[LiveTask], None] = lambda task: None
@@ -135,9 +139,53 @@ class Hall:
             return task
 
     def drop(self, task: LiveTask) -> None:
-        """Forget a task that is driven here no more; whoever reads it is told."""
+        """Forget a task that is driven here no more."""
         with self.lock:
-            self.tasks.pop(task.id, None)
+            if self.tasks.get(task.id) is task:
+                del self.tasks[task.id]
+
+    # -- taking up: what is recorded and what happens meanwhile, without a gap
+
+    def begin_joining(self, task: LiveTask) -> None:
+        """Keep what happens to a task until what was before it is read."""
+        with self.lock:
+            assert task.id not in self.tasks, "a task is taken up where it is not driven"
+            task.joining = []
+            task.remote = False
+            self.tasks[task.id] = task
+
+    def join(self, task: LiveTask, recorded: Sequence[Recorded]) -> None:
+        """Bring the view up to date, from the record and from what happened meanwhile.
+
+        Both have the event of taking up: by it they are laid over one another.
+        """
+        with self.lock:
+            kept, task.joining = task.joining or [], None
+            woken = self._catch_up(task, recorded)
+            first = _first_seq(kept, recorded, task.view.seq)
+            for seq, event in enumerate(kept, first):
+                if seq > task.view.seq:
+                    assert seq == task.view.seq + 1, "a run's numbers have no gap"
+                    woken += self._apply(task, event, time())
+            over = task.view.over
+        for future in woken:
+            self._resolve(future)
+        if over:
+            self.drop(task)
+
+    def catch_up(self, task: LiveTask, recorded: Sequence[Recorded]) -> None:
+        """Apply what was read from the journal to a task that is driven elsewhere."""
+        with self.lock:
+            woken = self._catch_up(task, recorded)
+        for future in woken:
+            self._resolve(future)
+
+    def _catch_up(self, task: LiveTask, recorded: Sequence[Recorded]) -> list[asyncio.Future[None]]:
+        woken: list[asyncio.Future[None]] = []
+        for one in recorded:
+            if one.seq == task.view.seq + 1:
+                woken += self._apply(task, one.event, one.at_s)
+        return woken
 
     # -- the observer
 
@@ -145,7 +193,9 @@ class Hall:
         """Take in a recorded event; as an observer of the runtime."""
         task = self.tasks.get(event.run)
         if task is None:
-            if type(event) is not e.RunOpened or event.labels.get(KIND) not in (NATIVE, EXECUTOR):
+            if type(event) is not e.RunOpened or KIND not in event.labels:
+                return
+            if event.labels.get("agent") != self._agent:
                 return
             task = self.open(event.run)
         if type(event) in TRANSIENT:
@@ -233,6 +283,8 @@ class Hall:
 
     async def until(self, task: LiveTask, holds: Holds) -> None:
         """Wait until something holds of a task; who stops waiting changes nothing (law 18)."""
+        if task.remote:
+            self.follower(task)
         with self.lock:
             if holds(task.view):
                 return
@@ -254,6 +306,8 @@ class Hall:
 
     def subscribe(self, task: LiveTask, snapshot: Callable[[TaskView], Update] | None) -> Stream:
         """A new reader; it begins with `snapshot`, and gets every update that comes after it."""
+        if task.remote:
+            self.follower(task)
         stream = Stream(self.limits, self._loop)
         with self.lock:
             if snapshot is not None:
@@ -270,3 +324,12 @@ class Hall:
             if stream in task.streams:
                 task.streams.remove(stream)
         stream.end()
+
+
+def _first_seq(kept: Sequence[e.Event], recorded: Sequence[Recorded], last: int) -> int:
+    """The number of the first event that was kept while the record was read."""
+    for index, event in enumerate(kept):
+        if isinstance(event, e.RunResumed):
+            resumed = [one.seq for one in recorded if isinstance(one.event, e.RunResumed)]
+            return (resumed[-1] if resumed else last + 1) - index
+    return last + 1

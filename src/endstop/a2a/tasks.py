@@ -11,11 +11,12 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from a2a.server.agent_execution import AgentExecutor, RequestContextBuilder
 from a2a.server.context import ServerCallContext
-from a2a.types.a2a_pb2 import SendMessageRequest
+from a2a.types.a2a_pb2 import Message, SendMessageRequest
 from a2a.utils.errors import (
     InvalidParamsError,
     TaskNotFoundError,
@@ -24,7 +25,10 @@ from a2a.utils.errors import (
 
 from endstop.a2a import notes
 from endstop.a2a.answers import give, read_answer
+from endstop.a2a.elsewhere import Elsewhere, Gone
 from endstop.a2a.executor import Courtesy, ExecutorBodies
+from endstop.a2a.following import LOOK_S, Follower
+from endstop.a2a.keeping import Keeper
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.listing import Listing
 from endstop.a2a.live import Hall, LiveTask, Request
@@ -32,18 +36,25 @@ from endstop.a2a.states import EXECUTE, EXECUTOR, KIND
 from endstop.a2a.streams import soon
 from endstop.a2a.task import TaskView
 from endstop.core import inputs as i
+from endstop.core.events import Event
 from endstop.core.terms import Mode, Outcome, Reason, ToolCall
 from endstop.errors import CallerError, NotFound
 from endstop.run.base import BatchTerms
 from endstop.run.runtime import Runtime
 from endstop.run.submitted import Own
+from endstop.run.takeover import stopping
 from endstop.store.memory import MemoryJournal
+from endstop.store.protocol import Recorded
 from endstop.work.steps import on_thread
 
 log = logging.getLogger("endstop.a2a")
 
 NAME_CHARS = 500
 """Longest id, context, owner or tenant that is taken."""
+PARK_S = 30.0
+"""How long a task that waits for its user is kept in memory."""
+AGAIN = 3
+"""How often it is looked who drives a task, should that change meanwhile."""
 CANCEL_MARGIN_S = 2.0
 """How much longer than the stop ladder a cancel waits for the record of the ending."""
 
@@ -62,6 +73,7 @@ class Tasks:
         timeout_s: float | None = None,
         idempotent: bool = False,
         builder: RequestContextBuilder | None = None,
+        park_s: float = PARK_S,
     ) -> None:
         self.runtime = runtime
         self.agent = agent
@@ -71,16 +83,21 @@ class Tasks:
         self._executor = executor
         self._builder = builder
         self._in_memory = isinstance(runtime.engine.journal, MemoryJournal)
-        self.hall = Hall(self._loop, limits)
+        self.hall = Hall(self._loop, limits, agent)
         self.hall.on_settled = self._on_settled
         self.hall.on_over = self._on_over
         self._bodies = ExecutorBodies(executor, self.hall, builder, self.stop_now)
         self._tool = self._bodies.make_tool(grace_s, timeout_s, idempotent=idempotent)
         runtime.planner.recognise(self._tool)
         self._own = [Own(self._tool)]
-        self.listing = Listing(runtime.engine.journal, self.hall, self._read)
+        self.listing = Listing(runtime.engine.journal, self.hall, self.read)
+        self.follower = Follower(runtime.engine.journal, self.hall)
+        self.hall.follower = self.follower.follow
+        self.elsewhere = Elsewhere(runtime, self._take_for)
+        self.keeper = Keeper(self, park_s=park_s)
         self._unobserve = runtime.observe(self.hall.see)
         self._background: set[asyncio.Task[Any]] = set()
+        _ = self.spawn(self.keeper.keep())
 
     # -- whose task it is
 
@@ -116,6 +133,8 @@ class Tasks:
         Raises TaskNotFoundError for one that is not there, or not the caller's.
         """
         task = self.hall.tasks.get(task_id)
+        if task is not None and task.joining is not None:
+            task = await self.keeper.take_up(task_id)
         view = task.view if task is not None else await self.view(task_id)
         if not self.is_theirs(view, context, tenant):
             raise TaskNotFoundError(f"Task {task_id[:NAME_CHARS]} not found")
@@ -125,10 +144,11 @@ class Tasks:
         """A task as the journal has it."""
         if len(task_id) > NAME_CHARS:
             return TaskView(task_id)
-        found: TaskView = await self.off_loop(lambda: self._read(task_id))
+        found: TaskView = await self.off_loop(lambda: self.read(task_id))
         return found
 
-    def _read(self, task_id: str) -> TaskView:
+    def read(self, task_id: str) -> TaskView:
+        """The same; waits for the journal's file."""
         view = TaskView(task_id)
         for recorded in self.runtime.engine.journal.read(task_id):
             view.apply(recorded.event, recorded.at_s)
@@ -163,6 +183,46 @@ class Tasks:
         message.task_id, message.context_id = run.id, context_id
         return task, self.take(task, Request(params, context))
 
+    async def reach(self, task: LiveTask | None, view: TaskView, *, drive: bool) -> LiveTask:
+        """A task as it can be waited for: driven here, or else followed.
+
+        With `drive` it is taken up where nobody drives it.
+        """
+        if task is not None:
+            return task
+        if view.over:
+            return LiveTask.over(view, self.limits)
+        if drive:
+            with suppress(CallerError):
+                return await self.keeper.take_up(view.id, self.follower.known(view.id))
+        found = LiveTask(view.id, self.limits)
+        found.view, found.remote, found.spoken = view, True, True
+        return self.follower.follow(found)
+
+    async def send(self, task: LiveTask, request: Request) -> tuple[LiveTask, str]:
+        """Give a message to a task, whoever drives it; returns the message's key."""
+        for _ in range(AGAIN):
+            if not task.remote:
+                return task, self.take(task, request)
+            try:
+                return task, await self.elsewhere.send(task, request)
+            except Gone:
+                view = await self.view(task.id)
+                if view.over:
+                    break
+                task = await self.reach(self.hall.tasks.get(task.id), view, drive=True)
+        raise UnsupportedOperationError(f"Task {task.id} takes no more messages: look at it again")
+
+    async def _take_for(self, task_id: str, request: Request) -> str:
+        """Take a message that came to another server."""
+        task = self.hall.tasks.get(task_id)
+        if task is None or task.joining is not None:
+            raise Gone
+        message = request.params.message
+        if is_repeat(task, message):
+            return message.message_id
+        return self.take(task, request)
+
     def take(self, task: LiveTask, request: Request) -> str:
         """Record a message to a task, and have it worked on in its turn; returns its key.
 
@@ -190,7 +250,7 @@ class Tasks:
         task.requests[key] = request
         task.waiting.append(key)
         task.idle_at = None
-        self._advance(task)
+        self.advance(task)
         return key
 
     def _answer(self, task: LiveTask, request: Request) -> str:
@@ -208,7 +268,7 @@ class Tasks:
             task.view.message_ids.add(message.message_id)
         return message.message_id
 
-    def _advance(self, task: LiveTask) -> None:
+    def advance(self, task: LiveTask) -> None:
         """Let the executor work on the next message, or end a task that it cannot go on with."""
         view = task.view
         if task.busy or view.over or view.closing or view.cancelled:
@@ -236,7 +296,7 @@ class Tasks:
     def _on_settled(self, task: LiveTask) -> None:
         def settled() -> None:
             task.busy = False
-            self._advance(task)
+            self.advance(task)
 
         soon(self._loop, settled)
 
@@ -256,14 +316,38 @@ class Tasks:
 
     async def cancel(self, task: LiveTask, context: ServerCallContext) -> None:
         """Stop a task by the one ladder, and wait, bounded, for its recorded ending (law 6)."""
+        if task.remote:
+            await self._cancel_elsewhere(task, context.user.user_name)
+            return
         self.stop_now(task.id, Reason.CANCELLED_BY_USER)
         if not task.courtesy:
             task.courtesy = True
             _ = self.spawn(self._be_courteous(task))
-        bound_s = self.grace_s + CANCEL_MARGIN_S
+        await self._until_over(task, self.grace_s + CANCEL_MARGIN_S)
+
+    async def _until_over(self, task: LiveTask, bound_s: float) -> bool:
         waiting = self.spawn(self.hall.until(task, lambda view: view.over))
         await asyncio.wait({waiting}, timeout=bound_s)
         waiting.cancel()
+        return task.view.over
+
+    async def _cancel_elsewhere(self, task: LiveTask, by: str) -> None:
+        """Stop a task that another server drives; where that does not answer, it is ended here."""
+        for _ in range(AGAIN):
+            with suppress(Gone):
+                await self.elsewhere.cancel(task, by)
+                if await self._until_over(task, self.grace_s + CANCEL_MARGIN_S):
+                    return
+                # It lives and does not bring the stop to an end: the record is taken from it.
+                await self.off_loop(lambda: end_by_force(self.runtime.engine.journal, task.id))
+            self.follower.nudge()
+            if await self._until_over(task, 2 * LOOK_S):
+                return
+            with suppress(CallerError):
+                await self.keeper.take_up(task.id, task)
+                self.stop_now(task.id, Reason.CANCELLED_BY_USER)
+                await self._until_over(task, self.grace_s + CANCEL_MARGIN_S)
+                return
 
     async def _be_courteous(self, task: LiveTask) -> None:
         """The executor's own `cancel()`, once: it may tidy up, and it changes nothing."""
@@ -288,7 +372,27 @@ class Tasks:
     async def aclose(self) -> None:
         """Let go of the loop; the runtime is its owner's to close."""
         self._unobserve()
+        self.elsewhere.close()
+        self.follower.close()
         for task in tuple(self._background):
             task.cancel()
         if self._background:
             await asyncio.wait(tuple(self._background), timeout=1.0)
+
+
+def is_repeat(task: LiveTask, message: Message) -> bool:
+    """Whether a message was sent before: the client did not hear the answer to the first."""
+    known = task.message(message.message_id)
+    return known is not None and known.parts == message.parts
+
+
+def end_by_force(journal: Any, task_id: str) -> None:
+    """End a task whose driver lives and does nothing: what it writes later is refused (law 3)."""
+
+    def decide(recorded: list[Recorded]) -> list[Event]:
+        events = [one.event for one in recorded]
+        reason, mode = Reason.CANCELLED_BY_USER, Mode.INTERRUPT
+        return stopping(events, task_id, reason, mode, may_live=True)
+
+    if hasattr(journal, "take_over"):
+        journal.take_over(task_id, decide, force=True)

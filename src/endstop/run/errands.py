@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from endstop.core.state import CallState
@@ -52,6 +53,10 @@ class Errands:
         self._stopping: list[CallState] = []
         # A request concerns a run that is just being taken up.
         self._early = False
+        # What is built on a runtime may serve kinds of its own; it answers the request itself.
+        self.kinds: dict[str, Callable[[Request], None]] = {}
+        # Told, on the thread of the errands, that somebody rang: an answer may be there.
+        self.on_ring: Callable[[], None] | None = None
 
     def begin(self) -> None:
         """Look for requests from now on; idempotent, and nothing where there is no inbox."""
@@ -131,6 +136,8 @@ class Errands:
                 self._carry_out(runtime, request)
         if self._stopping:
             self._help(runtime)
+        if rung and self.on_ring is not None:
+            self.on_ring()
 
     def _give_up_lost(self, runtime: BaseRuntime) -> None:
         """Fence the runs that another process has taken; their workers are stopped."""
@@ -159,6 +166,10 @@ class Errands:
     # -- requests
 
     def _carry_out(self, runtime: BaseRuntime, request: Request) -> None:
+        serve = self.kinds.get(request.kind)
+        if serve is not None:
+            serve(request)
+            return
         answer = self._try(runtime, request)
         run = request.run
         if answer["what"] == "not_found" and run not in runtime.engine.state.runs:

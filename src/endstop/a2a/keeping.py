@@ -1,0 +1,169 @@
+"""Keeping: tasks are taken up where their server is gone, and put away where nothing happens.
+
+A task that nobody drives any more goes on here if it had not begun, and else ends, honestly: what
+had begun is lost, and said to be (law 16 survives-restart). One that waits for its user is let go
+after a while and costs no memory; the next message brings it back, here or elsewhere. One timer
+does it all; nothing here decides how a run ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from endstop.a2a.live import LiveTask
+from endstop.a2a.task import TaskView
+from endstop.core.terms import Reason
+from endstop.errors import CallerError, EndstopError, NotFound
+from endstop.store.protocol import Recorded
+
+if TYPE_CHECKING:
+    from endstop.a2a.tasks import Tasks
+
+log = logging.getLogger("endstop.a2a")
+
+TICK_S = 0.5
+SWEEP_S = 2.0
+"""How often it is looked for tasks whose server is gone."""
+
+
+class Keeper:
+    """Looks after the tasks of one agent; see this module."""
+
+    def __init__(self, tasks: Tasks, *, park_s: float, sweep_s: float = SWEEP_S) -> None:
+        self._tasks = tasks
+        self._park_s = park_s
+        self._sweep_s = sweep_s
+        self._journal = tasks.runtime.engine.journal
+        self._locks: dict[str, asyncio.Lock] = {}
+        # Tasks at rest that nobody drives, as they were when they were looked at.
+        self._resting: dict[str, float | None] = {}
+
+    # -- taking up
+
+    async def take_up(self, task_id: str, task: LiveTask | None = None) -> LiveTask:
+        """Drive a task from here on. Raises CallerError where somebody else does.
+
+        `task` is one that was followed: who waits for it and watches it stays with it.
+        """
+        lock = self._locks.setdefault(task_id, asyncio.Lock())
+        try:
+            async with lock:
+                known = self._tasks.hall.tasks.get(task_id)
+                return known if known is not None else await self._take_up(task_id, task)
+        finally:
+            if not lock.locked():
+                self._locks.pop(task_id, None)
+
+    async def _take_up(self, task_id: str, task: LiveTask | None) -> LiveTask:
+        tasks, hall = self._tasks, self._tasks.hall
+        if task is None:
+            task = LiveTask(task_id, tasks.limits)
+        was_remote = task.remote
+        hall.begin_joining(task)
+        try:
+            task.run = await tasks.runtime.resume(task_id)
+            recorded: list[Recorded] = await tasks.off_loop(
+                lambda: list(self._journal.read(task_id, task.view.seq))
+            )
+        except BaseException:
+            hall.drop(task)
+            task.joining, task.remote = None, was_remote
+            raise
+        hall.join(task, recorded)
+        tasks.follower.release(task)
+        self._resting.pop(task_id, None)
+        task.spoken = True
+        task.busy = bool(task.view.executing)
+        task.waiting.extend(key for key in task.view.waiting if key not in task.waiting)
+        tasks.advance(task)
+        return task
+
+    async def sweep(self) -> list[str]:
+        """Take up the tasks of this agent whose server is gone; returns those that were."""
+        taken = []
+        for task_id in await self._tasks.off_loop(self._orphans):
+            try:
+                await self.take_up(task_id, self._tasks.follower.known(task_id))
+            except (NotFound, CallerError):
+                # Somebody else was faster, or it is over.
+                continue
+            taken.append(task_id)
+        return taken
+
+    def _orphans(self) -> list[str]:
+        found = self._journal.orphans()
+        if not found:
+            return []
+        mine = set(self._journal.labelled({"agent": self._tasks.agent}))
+        live = self._tasks.hall.tasks
+        return [run for run in found if run in mine and run not in live and self._needs_care(run)]
+
+    def _needs_care(self, run: str) -> bool:
+        """Whether a task that nobody drives has something to do, or an ending to get."""
+        last_at = self._journal.last_at(run)
+        if run in self._resting and self._resting[run] == last_at:
+            return False
+        view = self._tasks.read(run)
+        if view.over or _is_parked(view):
+            self._resting[run] = last_at
+            return False
+        return True
+
+    # -- putting away, and the rest
+
+    async def keep(self) -> None:
+        """Do all that is due, as long as this is not cancelled."""
+        sweep_at = monotonic() + self._sweep_s
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                self._end_lingering()
+                await self._park()
+                if monotonic() >= sweep_at:
+                    await self.sweep()
+                    sweep_at = monotonic() + self._sweep_s
+            except EndstopError as error:
+                log.warning("tasks cannot be looked after: %s", error)
+            except Exception:
+                log.exception("tasks cannot be looked after")
+
+    def _end_lingering(self) -> None:
+        """Stop executors that go on after they have said that their task is over."""
+        tasks = self._tasks
+        due = monotonic() - tasks.grace_s
+        for task in tuple(tasks.hall.tasks.values()):
+            if task.closed_at is None or task.closed_at > due:
+                continue
+            task.closed_at = None
+            for call in tuple(task.view.executing):
+                tasks.stop_now(call, Reason.SUPERSEDED)
+
+    async def _park(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for task in tuple(self._tasks.hall.tasks.values()):
+            if task.idle_at is None or now - task.idle_at < self._park_s:
+                continue
+            if task.waiters or task.streams or task.waiting or task.busy:
+                continue
+            await self._let_go(task)
+
+    async def _let_go(self, task: LiveTask) -> None:
+        task.idle_at = None
+        lock = self._locks.setdefault(task.id, asyncio.Lock())
+        async with lock:
+            try:
+                if await self._tasks.runtime.suspend(task.id):
+                    self._tasks.hall.drop(task)
+            except NotFound:
+                self._tasks.hall.drop(task)
+        if not lock.locked():
+            self._locks.pop(task.id, None)
+
+
+def _is_parked(view: TaskView) -> bool:
+    """Whether a task waits for its user and has nothing else to do."""
+    lost = view.failed_call is not None
+    return view.at_rest and not view.executing and not view.waiting and not lost
