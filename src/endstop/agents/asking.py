@@ -15,7 +15,6 @@ from endstop.core.text import describe_error
 
 log = logging.getLogger("endstop.agents")
 
-Over = Callable[[], bool]
 Wait = Callable[[asyncio.Task[ModelReply | ModelError], float | None], Awaitable[None]]
 
 CLOSE_S = 2.0
@@ -25,22 +24,25 @@ CLOSE_S = 2.0
 class Asking:
     """A question to a model that is under way."""
 
-    def __init__(self, model: Model, ask: Ask, show: Callable[[Delta], None]) -> None:
+    def __init__(
+        self, model: Model, ask: Ask, show: Callable[[Delta], None], over: Callable[[], bool]
+    ) -> None:
         self._model = model
         self._show = show
+        self._over = over
         self._stopped = False
         self.task: asyncio.Task[ModelReply | ModelError] = asyncio.create_task(self._run(ask))
 
-    async def until(self, over: Over, wait: Wait, due: float | None) -> ModelReply | None:
-        """Wait for the reply; None where `over` said so before it was there, or `due` passed.
+    async def until(self, wait: Wait, due: float | None) -> ModelReply | None:
+        """Wait for the reply; None where it was over before that was there, or `due` passed.
 
         The stream is closed then, and a reply that is there all the same is never taken (law 1
         one-door). Raises ModelError.
         """
         loop = asyncio.get_running_loop()
-        while not self.task.done() and not over() and (due is None or loop.time() < due):
+        while not self.task.done() and not self._over() and (due is None or loop.time() < due):
             await wait(self.task, due)
-        if self.task.done() and not over():
+        if self.task.done() and not self._over():
             return self._reply()
         self._stopped = True
         self.task.cancel()
@@ -61,10 +63,13 @@ class Asking:
         return found
 
     def _heard(self, delta: Delta) -> None:
-        if not self._stopped and not self.task.done():
+        if not (self._stopped or self.task.done() or self._over()):
             self._show(delta)
 
     async def _run(self, ask: Ask) -> ModelReply | ModelError:
+        if self._over():
+            # Cancelled between the decision to ask and this: no further turn.
+            return ModelError("unavailable", "the run is over")
         try:
             reply = await self._model.reply(ask, self._heard)
         except ModelError as error:

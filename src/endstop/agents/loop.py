@@ -266,7 +266,8 @@ class Loop:
             self._show(Spoke(run=self.run.id, turn=turn, **said))
 
         try:
-            return await Asking(self.agent.model, ask, spoke).until(self._over, self._wait, due)
+            asking = Asking(self.agent.model, ask, spoke, self._over)
+            return await asking.until(self._wait, due)
         finally:
             self._used_s += loop.time() - began
 
