@@ -1,0 +1,1 @@
+"""The server over real sockets: what it promises, played against it and against the stock one."""

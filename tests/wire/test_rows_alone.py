@@ -1,0 +1,16 @@
+"""A blocked loop, two servers, a server that dies, a slow webhook: on ours and on the stock."""
+
+from __future__ import annotations
+
+import tests.wire.rows_alone as scripts
+from tests.wire.rows import Case, Playing, controls, fails_on_stock, holds, ours
+
+
+@controls(scripts.__name__)
+def test_stock(servers: Playing, case: Case) -> None:
+    fails_on_stock(servers, case)
+
+
+@ours(scripts.__name__)
+def test_ours(servers: Playing, case: Case) -> None:
+    holds(servers, case)
