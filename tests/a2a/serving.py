@@ -204,6 +204,13 @@ class House:
         """See what becomes of a task."""
         return self.handler.on_subscribe_to_task(SubscribeToTaskRequest(id=task_id), who or by())
 
+    async def settled(self) -> None:
+        """Wait until nothing runs any more, what was abandoned included."""
+        limit = time.monotonic() + LIMIT_S
+        while self.handler.tasks().runtime.calls():
+            assert time.monotonic() < limit, "something never ends"
+            await asyncio.sleep(0.01)
+
     async def until(self, task_id: str, *states: int) -> Task:
         """Wait until a task is in one of these states."""
         limit = time.monotonic() + LIMIT_S
