@@ -7,6 +7,7 @@ from tests.mutants.crashes import CRASHES
 from tests.mutants.delegation import DELEGATION
 from tests.mutants.edges import EDGES
 from tests.mutants.humans import HUMANS
+from tests.mutants.models import MODELS
 from tests.mutants.runner import Mutant
 from tests.mutants.runs import RUNS
 
@@ -746,4 +747,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *DELEGATION,
     *HUMANS,
     *EDGES,
+    *MODELS,
 )

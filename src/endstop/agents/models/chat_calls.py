@@ -59,9 +59,12 @@ class Calls:
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._at: dict[int, _Call] = {}
+        # The call that the piece before, in the same chunk, belongs to.
+        self._just: _Call | None = None
 
     def take(self, entries: list[Any]) -> bool:
         """Add the pieces of one chunk; whether there were any. Raises `Malformed`."""
+        self._just = None
         for place, entry in enumerate(entries):
             if entry is None:
                 continue
@@ -85,8 +88,12 @@ class Calls:
         # Some servers send arguments as an object, all at once.
         text = dumps(arguments) if isinstance(arguments, Mapping | list) else arguments
         text = text if isinstance(text, str) else ""
-        call = self._find(_index(entry.get("index")), place, made_id, name, text)
-        again = bool(made_id) and made_id == call.id and call.complete and call.text == text
+        index = _index(entry.get("index"))
+        call = self._find(index, place, made_id, name, text)
+        self._just = call
+        same = made_id == call.id if made_id else index is not None
+        # A whole call that comes once more, under the same id or index, is the same call.
+        again = same and call.text == text and call.complete
         call.id = call.id or made_id
         if name and name != call.name:
             call.name += name
@@ -112,7 +119,7 @@ class Calls:
             current = self._at[index]
             if known is not None and current.id and current.id != made_id:
                 return known
-            return self._begin(index) if _begins(current, made_id, name, text) else current
+            return self._begin(index) if self._begins(current, made_id, name, text) else current
         if known is not None:
             return known
         if not self._calls:
@@ -120,7 +127,7 @@ class Calls:
         if not made_id and not name and place is not None and place < len(self._calls):
             return self._calls[place]
         last = self._calls[-1]
-        return self._begin(None) if _begins(last, made_id, name, text) else last
+        return self._begin(None) if self._begins(last, made_id, name, text) else last
 
     def _begin(self, index: int | None) -> _Call:
         call = _Call(index=index)
@@ -129,15 +136,20 @@ class Calls:
             self._at[index] = call
         return call
 
-
-def _begins(current: _Call, made_id: str, name: str, text: str) -> bool:
-    """Whether a piece with the place of `current` is the beginning of another call."""
-    if not name:
-        # Servers that make up an id per piece name the tool only once.
-        return False
-    if made_id and current.id and made_id != current.id:
-        return True
-    return bool(text.strip()) and bool(current.name) and current.complete
+    def _begins(self, current: _Call, made_id: str, name: str, text: str) -> bool:
+        """Whether a piece in the place of `current` is the beginning of another call."""
+        if not name:
+            # Servers that make up an id per piece name the tool only once.
+            return False
+        if made_id and current.id and made_id != current.id:
+            return True
+        if current is self._just and not made_id:
+            return True
+        if not text.strip() or not current.name or not current.complete:
+            return False
+        if name != current.name:
+            return True
+        return not made_id and not (current.index is not None and text == current.text)
 
 
 def _index(value: object) -> int | None:

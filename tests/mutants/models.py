@@ -1,0 +1,120 @@
+"""The planted bugs in how models are asked over HTTP, and in what counts as a reply."""
+
+from __future__ import annotations
+
+from tests.mutants.runner import Mutant
+
+FOLDER = "agents/models/"
+HTTP = ("tests/models/test_http.py",)
+RETRIES = ("tests/models/test_retries.py",)
+CANCEL = ("tests/models/test_cancel.py",)
+CALLS = ("tests/models/test_chat_calls.py",)
+ANTHROPIC = ("tests/models/test_anthropic_stream.py",)
+PROVIDERS = ("tests/models/test_providers.py",)
+SSE = ("tests/models/test_sse.py",)
+
+
+def _planted(name: str, law: str, file: str, old: str, new: str, tests: tuple[str, ...]) -> Mutant:
+    return Mutant(name=name, law=law, file=FOLDER + file, old=old, new=new, tests=tests)
+
+
+MODELS: tuple[Mutant, ...] = (
+    _planted(
+        "a chat stream that was cut counts as whole",
+        "1 one-door",
+        "chat_stream.py",
+        "        if not self.done and self._needs_done:\n",
+        "        if False:\n",
+        HTTP,
+    ),
+    _planted(
+        "a chat stream without a finish reason counts as whole",
+        "1 one-door",
+        "chat_stream.py",
+        "        if any(not choice.finish for choice in self._choices.values()):\n",
+        "        if False:\n",
+        HTTP,
+    ),
+    _planted(
+        "a message that was cut counts as whole",
+        "1 one-door",
+        "anthropic_stream.py",
+        "        if not self.done:\n",
+        "        if False:\n",
+        ANTHROPIC,
+    ),
+    _planted(
+        "a block of content that was cut counts as whole",
+        "1 one-door",
+        "anthropic_stream.py",
+        "        if self._open:\n",
+        "        if False:\n",
+        ANTHROPIC,
+    ),
+    _planted(
+        "a whole call that comes twice is two calls",
+        "5 honest-effect",
+        "chat_calls.py",
+        "        if not text.strip() or not current.name or not current.complete:\n"
+        "            return False\n",
+        "",
+        CALLS,
+    ),
+    _planted(
+        "a cancel in a rest is taken for its end",
+        "7 every-wait-listens",
+        "http.py",
+        "            await asyncio.sleep(rest_s)\n",
+        "            with contextlib.suppress(asyncio.CancelledError):\n"
+        "                await asyncio.sleep(rest_s)\n",
+        CANCEL,
+    ),
+    _planted(
+        "there is no end to asking again",
+        "6 bounded-stop",
+        "http.py",
+        "        if not failed.again or tried > limits.retries:\n",
+        "        if not failed.again:\n",
+        RETRIES,
+    ),
+    _planted(
+        "a provider decides how long to wait",
+        "6 bounded-stop",
+        "http.py",
+        "        if wanted_s is not None and wanted_s > limits.retry_after_s:\n",
+        "        if False:\n",
+        RETRIES,
+    ),
+    _planted(
+        "a reply has no total limit",
+        "6 bounded-stop",
+        "http.py",
+        "        scope = asyncio.timeout(total_s)\n",
+        "        scope = asyncio.timeout(None)\n",
+        HTTP,
+    ),
+    _planted(
+        "a reply that was shown is asked for again",
+        "10 no-blind-retry",
+        "reading.py",
+        "            raise Failed(error, again=again and not self._assembler.begun)",
+        "            raise Failed(error, again=again)",
+        RETRIES,
+    ),
+    _planted(
+        "a line of a stream has no bound",
+        "19 any-payload",
+        "sse.py",
+        "            if len(self._line) + len(line) > self._limit:\n",
+        "            if False:\n",
+        SSE,
+    ),
+    _planted(
+        "a key of the environment goes to any server",
+        "1 one-door",
+        "openai.py",
+        "        elif host_of(base_url) == host_of(OPENAI_URL):\n",
+        "        else:\n",
+        PROVIDERS,
+    ),
+)
