@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -40,6 +41,8 @@ SUBMITTED = TaskState.TASK_STATE_SUBMITTED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 AUTH_REQUIRED = TaskState.TASK_STATE_AUTH_REQUIRED
 TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, REJECTED})
+
+_numbers = itertools.count(1)
 
 LIMIT_S = 20.0
 """Longer than anything here may take; a test that waits so long has found a hang."""
@@ -147,12 +150,10 @@ class House:
 
     def __init__(self, handler: EndstopRequestHandler) -> None:
         self.handler = handler
-        self._count = 0
 
     def request(self, text: str, *, now: bool = False, **message: Any) -> SendMessageRequest:
         """A request with one text; `now` returns at once."""
-        self._count += 1
-        message.setdefault("message_id", f"m{self._count}")
+        message.setdefault("message_id", f"m{next(_numbers)}")
         message.setdefault("role", Role.ROLE_USER)
         message.setdefault("parts", [Part(text=text)])
         request = SendMessageRequest(message=Message(**message))

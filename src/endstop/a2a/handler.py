@@ -161,9 +161,9 @@ class EndstopRequestHandler(PushMethods):
         if self._made is not None:
             if self._pusher is not None:
                 await self._pusher.aclose()
-            if self._owns_runtime and self._runtime is not None:
-                await self._runtime.close()
             await self._made.aclose()
+            if self._owns_runtime and self._runtime is not None:
+                await self._runtime.close(suspend=True)
 
     # -- messages
 

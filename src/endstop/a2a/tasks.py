@@ -26,25 +26,22 @@ from a2a.utils.errors import (
 from endstop.a2a import notes
 from endstop.a2a.answers import give, read_answer
 from endstop.a2a.elsewhere import Elsewhere, Gone
-from endstop.a2a.executor import Courtesy, ExecutorBodies
-from endstop.a2a.following import LOOK_S, Follower
+from endstop.a2a.executor import ExecutorBodies
+from endstop.a2a.following import Follower
 from endstop.a2a.keeping import Keeper
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.listing import Listing
 from endstop.a2a.live import Hall, LiveTask, Request
 from endstop.a2a.states import EXECUTE, EXECUTOR, KIND
+from endstop.a2a.stopping import AGAIN, CANCEL_MARGIN_S, Stops
 from endstop.a2a.streams import soon
 from endstop.a2a.task import TaskView
-from endstop.core import inputs as i
-from endstop.core.events import Event
-from endstop.core.terms import Mode, Outcome, Reason, ToolCall
-from endstop.errors import CallerError, NotFound
+from endstop.core.terms import Outcome, Reason, ToolCall
+from endstop.errors import CallerError, EndstopError
 from endstop.run.base import BatchTerms
 from endstop.run.runtime import Runtime
 from endstop.run.submitted import Own
-from endstop.run.takeover import stopping
 from endstop.store.memory import MemoryJournal
-from endstop.store.protocol import Recorded
 from endstop.work.steps import on_thread
 
 log = logging.getLogger("endstop.a2a")
@@ -53,13 +50,9 @@ NAME_CHARS = 500
 """Longest id, context, owner or tenant that is taken."""
 PARK_S = 30.0
 """How long a task that waits for its user is kept in memory."""
-AGAIN = 3
-"""How often it is looked who drives a task, should that change meanwhile."""
-CANCEL_MARGIN_S = 2.0
-"""How much longer than the stop ladder a cancel waits for the record of the ending."""
 
 
-class Tasks:
+class Tasks(Stops):
     """See this module. Belongs to the loop that it is made on."""
 
     def __init__(
@@ -303,63 +296,6 @@ class Tasks:
     def _on_over(self, task: LiveTask) -> None:
         self.runtime.engine.forget(task.id)
 
-    # -- stopping
-
-    def stop_now(self, target: str, reason: Reason) -> bool:
-        """Accept a stop of a run or call; false where it is over, or was stopped before."""
-        try:
-            return self.runtime.engine.tell(
-                i.Cancel(target=target, reason=reason, mode=Mode.INTERRUPT)
-            )
-        except NotFound:
-            return False
-
-    async def cancel(self, task: LiveTask, context: ServerCallContext) -> None:
-        """Stop a task by the one ladder, and wait, bounded, for its recorded ending (law 6)."""
-        if task.remote:
-            await self._cancel_elsewhere(task, context.user.user_name)
-            return
-        self.stop_now(task.id, Reason.CANCELLED_BY_USER)
-        if not task.courtesy:
-            task.courtesy = True
-            _ = self.spawn(self._be_courteous(task))
-        await self._until_over(task, self.grace_s + CANCEL_MARGIN_S)
-
-    async def _until_over(self, task: LiveTask, bound_s: float) -> bool:
-        waiting = self.spawn(self.hall.until(task, lambda view: view.over))
-        await asyncio.wait({waiting}, timeout=bound_s)
-        waiting.cancel()
-        return task.view.over
-
-    async def _cancel_elsewhere(self, task: LiveTask, by: str) -> None:
-        """Stop a task that another server drives; where that does not answer, it is ended here."""
-        for _ in range(AGAIN):
-            with suppress(Gone):
-                await self.elsewhere.cancel(task, by)
-                if await self._until_over(task, self.grace_s + CANCEL_MARGIN_S):
-                    return
-                # It lives and does not bring the stop to an end: the record is taken from it.
-                await self.off_loop(lambda: end_by_force(self.runtime.engine.journal, task.id))
-            self.follower.nudge()
-            if await self._until_over(task, 2 * LOOK_S):
-                return
-            with suppress(CallerError):
-                await self.keeper.take_up(task.id, task)
-                self.stop_now(task.id, Reason.CANCELLED_BY_USER)
-                await self._until_over(task, self.grace_s + CANCEL_MARGIN_S)
-                return
-
-    async def _be_courteous(self, task: LiveTask) -> None:
-        """The executor's own `cancel()`, once: it may tidy up, and it changes nothing."""
-        try:
-            context = await self._bodies.context(task, None)
-            ending = self._executor.cancel(context, Courtesy(task, self.hall))
-            await asyncio.wait_for(ending, self.limits.courtesy_s)
-        except TimeoutError:
-            log.warning("task %s: the executor's cancel() did not return in time", task.id)
-        except Exception as error:  # noqa: BLE001 - foreign code; it may change nothing
-            log.info("task %s: the executor's cancel() failed: %r", task.id, error)
-
     # -- life
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -370,29 +306,33 @@ class Tasks:
         return task
 
     async def aclose(self) -> None:
-        """Let go of the loop; the runtime is its owner's to close."""
+        """Stop what runs, and let go of the rest for whoever comes; the runtime stays open.
+
+        A task whose executor works ends here, and says that the server was shut down.
+        """
+        working = [task for task in self.hall.tasks.values() if _works(task.view)]
+        for task in working:
+            self.stop_now(task.id, Reason.SHUTDOWN)
+        if working:
+            bound_s = self.grace_s + CANCEL_MARGIN_S
+            await asyncio.gather(*[self.until_over(task, bound_s) for task in working])
+        for task in tuple(self.hall.tasks.values()):
+            with suppress(EndstopError):
+                await self.runtime.suspend(task.id)
         self._unobserve()
         self.elsewhere.close()
         self.follower.close()
-        for task in tuple(self._background):
-            task.cancel()
+        for one in tuple(self._background):
+            one.cancel()
         if self._background:
             await asyncio.wait(tuple(self._background), timeout=1.0)
+
+
+def _works(view: TaskView) -> bool:
+    return any(view.calls[call].started for call in view.executing)
 
 
 def is_repeat(task: LiveTask, message: Message) -> bool:
     """Whether a message was sent before: the client did not hear the answer to the first."""
     known = task.message(message.message_id)
     return known is not None and known.parts == message.parts
-
-
-def end_by_force(journal: Any, task_id: str) -> None:
-    """End a task whose driver lives and does nothing: what it writes later is refused (law 3)."""
-
-    def decide(recorded: list[Recorded]) -> list[Event]:
-        events = [one.event for one in recorded]
-        reason, mode = Reason.CANCELLED_BY_USER, Mode.INTERRUPT
-        return stopping(events, task_id, reason, mode, may_live=True)
-
-    if hasattr(journal, "take_over"):
-        journal.take_over(task_id, decide, force=True)

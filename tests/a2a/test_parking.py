@@ -1,0 +1,86 @@
+"""Tasks that wait for their user are put away, and come back with the next message."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+
+import pytest
+
+from endstop.store.memory import MemoryJournal
+from tests.a2a.serving import (
+    CANCELED,
+    COMPLETED,
+    INPUT_REQUIRED,
+    Executor,
+    House,
+    ask,
+    complete,
+    everything,
+    serving,
+)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+    return str(tmp_path / "tasks.db") if request.param == "sqlite" else None
+
+
+async def parked(house: House) -> None:
+    """Wait until nothing is kept in memory."""
+    tasks = house.handler.tasks()
+    while tasks.hall.tasks or tasks.runtime.engine.state.runs:
+        await asyncio.sleep(0.01)
+
+
+def test_a_parked_task_is_out_of_memory_and_comes_back(journal: str | None) -> None:
+    executor = Executor(book=ask, tuesday=complete)
+
+    async def play() -> None:
+        async with serving(executor, journal=journal, interrupted_task_timeout=0.05) as house:
+            ids = [(await house.task("book")).id for _ in range(20)]
+            await asyncio.wait_for(parked(house), 10)
+            gc.collect()
+            assert (await house.get(ids[0])).status.state == INPUT_REQUIRED
+            assert (await house.list(page_size=100)).total_size == 20
+            ended = await house.task("tuesday", task_id=ids[0])
+            assert ended.status.state == COMPLETED
+            said = [one.parts[0].text for one in ended.history]
+            assert said == ["book", "which one?", "tuesday"]
+            assert (await house.cancel(ids[1])).status.state == CANCELED
+            assert (await house.get(ids[1])).status.state == CANCELED
+
+    asyncio.run(play())
+
+
+def test_whoever_watches_a_parked_task_sees_it_go_on(journal: str | None) -> None:
+    async def play() -> None:
+        executor = Executor(book=ask, tuesday=complete)
+        async with serving(executor, journal=journal, interrupted_task_timeout=0.05) as house:
+            task = await house.task("book")
+            await asyncio.wait_for(parked(house), 10)
+            watching = asyncio.create_task(everything(house.subscribe(task.id)))
+            await asyncio.sleep(0.05)
+            await house.task("tuesday", task_id=task.id)
+            seen = await watching
+            assert seen[0].status.state == INPUT_REQUIRED
+            assert seen[-1].status.state == COMPLETED
+            numbers = [one.metadata["endstop/seq"] for one in seen]
+            assert numbers == sorted(set(numbers)), "none twice, none out of order"
+
+    asyncio.run(play())
+
+
+def test_what_a_handler_leaves_another_one_takes_up() -> None:
+    journal = MemoryJournal()
+
+    async def play() -> None:
+        executor = Executor(book=ask, tuesday=complete)
+        async with serving(executor, journal=journal) as house:
+            task = await house.task("book")
+        async with serving(executor, journal=journal) as house:
+            assert (await house.get(task.id)).status.state == INPUT_REQUIRED
+            assert (await house.task("tuesday", task_id=task.id)).status.state == COMPLETED
+
+    asyncio.run(play())

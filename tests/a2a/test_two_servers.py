@@ -1,0 +1,200 @@
+"""Two servers on one SQLite journal: whichever is asked, the one that drives the task does it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from a2a.utils.errors import (
+    InvalidParamsError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+
+from endstop import current
+from endstop.tools.context import AsyncContext
+from tests.a2a.serving import (
+    CANCELED,
+    COMPLETED,
+    INPUT_REQUIRED,
+    TERMINAL,
+    WORKING,
+    Executor,
+    House,
+    Work,
+    ask,
+    by,
+    complete,
+    everything,
+    serving,
+    sleep,
+    words,
+)
+
+SOON_S = 0.25
+"""How quickly what one server is asked must reach the other."""
+BUSY_S = 1.0
+"""What a busy machine may add to that."""
+
+
+@asynccontextmanager
+async def two(file: Path, executor: Executor) -> AsyncIterator[tuple[House, House]]:
+    """Two servers of one agent on one journal."""
+    journal = str(file / "tasks.db")
+    async with (
+        serving(executor, journal=journal) as first,
+        serving(executor, journal=journal) as second,
+    ):
+        second.handler.tasks()
+        yield first, second
+
+
+async def quickest(attempt, tries: int = 3) -> float:  # type: ignore[no-untyped-def]
+    """The shortest of a few attempts: a busy machine makes some of them long."""
+    return min([await attempt() for _ in range(tries)])
+
+
+def test_a_cancel_at_the_other_server_stops_a_silent_task(tmp_path: Path) -> None:
+    stopped: list[float] = []
+
+    async def silent(work: Work) -> None:
+        await work.begin()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            stopped.append(time.monotonic())
+            raise
+
+    async def play() -> None:
+        async with two(tmp_path, Executor(go=silent)) as (first, second):
+
+            async def attempt() -> float:
+                began = await first.begin("go")
+                await first.until(began.id, WORKING)
+                at = time.monotonic()
+                task = await second.cancel(began.id)
+                took_s = time.monotonic() - at
+                assert task.status.state == CANCELED
+                assert stopped[-1] - at < SOON_S + BUSY_S
+                assert (await first.get(began.id)).status.state == CANCELED
+                assert (await second.cancel(began.id)).status.state == CANCELED
+                assert words(task) == words(await first.get(began.id))
+                return took_s
+
+            assert await quickest(attempt) < SOON_S
+
+    asyncio.run(play())
+
+
+def test_a_message_at_the_other_server_reaches_the_one_that_drives(tmp_path: Path) -> None:
+    executor = Executor(book=ask, tuesday=complete)
+
+    async def play() -> None:
+        async with two(tmp_path, executor) as (first, second):
+
+            async def attempt() -> float:
+                task = await first.task("book")
+                at = time.monotonic()
+                ended = await second.task("tuesday", task_id=task.id)
+                took_s = time.monotonic() - at
+                assert ended.status.state == COMPLETED
+                assert ended.context_id == task.context_id
+                assert [one.parts[0].text for one in ended.history][-1] == "tuesday"
+                return took_s
+
+            assert await quickest(attempt) < SOON_S
+
+    asyncio.run(play())
+
+
+def test_an_answer_at_the_other_server_reaches_the_body_that_asks(tmp_path: Path) -> None:
+    async def paint(work: Work) -> None:
+        await work.begin()
+        ctx = current()
+        assert isinstance(ctx, AsyncContext)
+        await work.updater.complete(work.say(await ctx.ask("colour?", choices=["red", "blue"])))
+
+    async def play() -> None:
+        async with two(tmp_path, Executor(paint=paint)) as (first, second):
+            task = await first.task("paint")
+            assert task.status.state == INPUT_REQUIRED
+            with pytest.raises(InvalidParamsError, match="'red', 'blue'"):
+                await second.task("green", task_id=task.id)
+            ended = await second.task("blue", task_id=task.id)
+            assert (ended.status.state, words(ended)) == (COMPLETED, "blue")
+
+    asyncio.run(play())
+
+
+def test_a_subscription_at_the_other_server_sees_every_update(tmp_path: Path) -> None:
+    async def steps(work: Work) -> None:
+        await work.begin()
+        for number in range(5):
+            await asyncio.sleep(0.05)
+            await work.updater.start_work(work.say(str(number)))
+        await work.updater.complete()
+
+    async def play() -> None:
+        async with two(tmp_path, Executor(go=steps)) as (first, second):
+            began = await first.begin("go")
+            near = asyncio.create_task(everything(first.subscribe(began.id)))
+            far = asyncio.create_task(everything(second.subscribe(began.id)))
+            seen = [
+                {one.metadata["endstop/seq"]: (one.status.state, words(one)) for one in updates[1:]}
+                for updates in (await near, await far)
+            ]
+            assert list(seen[0].values())[-1][0] == COMPLETED
+            both = seen[0].keys() & seen[1].keys()
+            assert max(seen[0]) == max(seen[1])
+            assert len(both) == min(len(seen[0]), len(seen[1]))
+            assert all(seen[0][seq] == seen[1][seq] for seq in both), "one record, one reading"
+
+    asyncio.run(play())
+
+
+def test_the_other_server_lists_and_refuses_as_the_first_does(tmp_path: Path) -> None:
+    async def play() -> None:
+        executor = Executor(hello=complete, sleep=sleep)
+        async with two(tmp_path, executor) as (first, second):
+            done = await first.task("hello", who=by("anna"))
+            open_ = await first.begin("sleep", who=by("anna"))
+            listed = (await second.list(by("anna"))).tasks
+            assert {one.id for one in listed} == {done.id, open_.id}
+            assert not (await second.list(by("bert"))).tasks
+            with pytest.raises(TaskNotFoundError):
+                await second.get(open_.id, by("bert"))
+            with pytest.raises(TaskNotFoundError):
+                await second.cancel(open_.id, by("bert"))
+            with pytest.raises(UnsupportedOperationError):
+                await second.task("hello", task_id=done.id, who=by("anna"))
+            assert (await second.get(done.id, by("anna"))).status.state == COMPLETED
+
+    asyncio.run(play())
+
+
+def test_what_both_say_of_a_race_is_one_thing(tmp_path: Path) -> None:
+    """A cancel at one server around the completion at the other, again and again (law 3)."""
+
+    async def short(work: Work) -> None:
+        await work.begin()
+        await asyncio.sleep(0.02)
+        await work.updater.complete()
+
+    async def play() -> None:
+        async with two(tmp_path, Executor(go=short)) as (first, second):
+            for number in range(20):
+                began = await first.begin("go")
+                await asyncio.sleep(number * 0.002)
+                said: int | None = None
+                with suppress(TaskNotCancelableError):
+                    said = (await second.cancel(began.id)).status.state
+                task = await first.until(began.id, *TERMINAL)
+                assert task.status.state == (CANCELED if said else COMPLETED)
+                assert (await second.get(began.id)).status.state == task.status.state
+
+    asyncio.run(play())
