@@ -11,6 +11,7 @@ PAYLOAD = "tests/unit/test_payload.py"
 TREE = "tests/process/test_whole_tree.py"
 OWNERSHIP = "tests/process/test_ownership.py"
 LOOPS = "tests/drivers/test_own_loops.py"
+THREADS = "tests/drivers/test_body_threads.py"
 
 
 def planted(name: str, law: str, file: str, old: str, new: str, test: str) -> Mutant:
@@ -36,6 +37,14 @@ EDGES: tuple[Mutant, ...] = (
         LOOPS,
     ),
     planted(
+        "what a stopped body left on threads is forgotten",
+        "5 honest-effect",
+        "work/coroutine.py",
+        "                await body.threads.over()\n",
+        "                pass\n",
+        THREADS,
+    ),
+    planted(
         "one effect key for all",
         "10 no-blind-retry",
         "run/plans.py",
@@ -47,7 +56,7 @@ EDGES: tuple[Mutant, ...] = (
         "an idempotent call without a record did not begin",
         "10 no-blind-retry",
         "core/recovery.py",
-        "        return call in self._begun or effect is EffectClass.IDEMPOTENT\n",
+        "        return call in self._begun or (effect is EffectClass.IDEMPOTENT and not self._clean)\n",
         "        return call in self._begun\n",
         RECOVERY,
     ),

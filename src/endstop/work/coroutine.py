@@ -19,7 +19,8 @@ from typing import Any
 from endstop.core.inputs import Claimed
 from endstop.core.record import maker
 from endstop.core.terms import Isolation
-from endstop.tools.context import AsyncContext, enter
+from endstop.tools.context import AsyncContext, BodyContext, enter
+from endstop.work.bodythreads import Threads
 from endstop.work.ending import interrupt, raised, returned
 from endstop.work.protocol import Job, Sight, Tell
 
@@ -130,6 +131,9 @@ async def _run(
             end = returned(call, await _timed(body.begin(), body.job.tool.name))
         except BaseException as error:
             end = raised(call, error)
+            if body.cancelled:
+                # What it started on threads is still doing it (law 5 honest-effect).
+                await body.threads.over()
         tell(end)
     finally:
         # Telling its end may have begun the next attempt.
@@ -143,13 +147,14 @@ class Body(AsyncContext):
     One object for both: they are made for every call.
     """
 
-    __slots__ = ("coroutine", "job", "task")
+    __slots__ = ("coroutine", "job", "task", "threads")
 
     def __init__(self, job: Job, tell: Tell) -> None:
         AsyncContext.__init__(self, call_id=job.call, effect_key=job.effect_key, tell=tell)
         self.job = job
         self.task: asyncio.Task[None] | None = None
         self.coroutine: Any = None
+        self.threads = Threads()
 
     def begin(self) -> Any:
         """Enter the body's context and call its function; returns the coroutine."""
@@ -186,6 +191,11 @@ class Body(AsyncContext):
                 found.append(frame)
             inner = getattr(inner, "cr_await", None) or getattr(inner, "gi_yieldfrom", None)
         return found
+
+
+def threads_of(context: BodyContext) -> Threads | None:
+    """The threads of a body, where it is one of these."""
+    return context.threads if isinstance(context, Body) else None
 
 
 @types.coroutine

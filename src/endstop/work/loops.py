@@ -31,7 +31,8 @@ from typing import Any
 from endstop.core.inputs import StartFailed
 from endstop.core.terms import Isolation
 from endstop.errors import CallerError
-from endstop.work.coroutine import Body, begin
+from endstop.work.bodythreads import BodyThreads
+from endstop.work.coroutine import Body, begin, threads_of
 from endstop.work.ending import interrupt
 from endstop.work.loopthread import LoopThread
 from endstop.work.protocol import Job, Sight, Tell
@@ -65,6 +66,7 @@ class _Place:
     def __init__(self, thread: LoopThread) -> None:
         self.thread = thread
         self.loop = thread.loop()
+        self.loop.set_default_executor(BodyThreads(threads_of))
         self.bodies = 0
         self.unbegun: dict[str, Job] = {}
         self.posted = 0
@@ -142,6 +144,9 @@ class LoopsWorker:
         thread = place.thread.ident if place is not None else 0
         # What runs at this moment is on the stack of its thread, whatever it calls.
         stack = stack_of(thread) if body.runs and thread else body.stack()
+        if not stack and body.threads.thread:
+            thread = body.threads.thread
+            return Sight(call=call, where=f"thread {thread}, left behind", stack=stack_of(thread))
         late = ", which it or another body blocks" if place is not None and place.late else ""
         return Sight(call=call, where=f"event loop of thread {thread}{late}", stack=stack)
 
