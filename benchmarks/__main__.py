@@ -15,6 +15,7 @@ from benchmarks import (
     parked,
     reading,
     recovery,
+    serving,
     stopping,
     table,
 )
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Row]]] = {
     "install": footprint.install_size,
     "memory": footprint.memory,
     "parked": parked.parked,
+    "serving": serving.serving,
 }
 
 
