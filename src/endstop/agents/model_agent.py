@@ -111,16 +111,7 @@ class ModelAgent:
         said behind all that. A run that has ended gives its result again. Raises what
         `Runtime.resume` raises, and CallerError for a run of a model with another format.
         """
-        runtime._start()
-        # Looked at before anything is taken: what cannot be gone on with is left as it is.
-        seen = Transcript(self.model.format)
-        for recorded in runtime.engine.journal.read(run_id):
-            seen.apply(recorded.event)
-        if prompt is not None and seen.ended is not None:
-            raise CallerError(
-                f"run {run_id!r} is over and takes no prompt; begin a new one, with its messages"
-            )
-        run = await resume_on(runtime, run_id, self.offered)
+        run = await self.take_up(runtime, run_id, prompt)
         return await self._drive(Loop(runtime, run, self, on_event=on_event), prompt)
 
     def open(
@@ -132,6 +123,22 @@ class ModelAgent:
     ) -> Run:
         """A run with this agent's budget, for a `Loop` of one's own."""
         return runtime.run(run_id, limits=self.limits.budget(), labels=labels)
+
+    async def take_up(self, runtime: Runtime, run_id: str, prompt: str | None = None) -> Run:
+        """A run whose driver is gone, for a `Loop` of one's own; see `resume`.
+
+        Raises CallerError where it has ended and there is a `prompt` for it.
+        """
+        runtime._start()
+        # Looked at before anything is taken: what cannot be gone on with is left as it is.
+        seen = Transcript(self.model.format)
+        for recorded in runtime.engine.journal.read(run_id):
+            seen.apply(recorded.event)
+        if prompt is not None and seen.ended is not None:
+            raise CallerError(
+                f"run {run_id!r} is over and takes no prompt; begin a new one, with its messages"
+            )
+        return await resume_on(runtime, run_id, self.offered)
 
     async def _drive(self, loop: Loop, prompt: str | None) -> LoopResult:
         run = loop.run

@@ -132,7 +132,8 @@ class Transcript:
     """A conversation as its run's journal tells it; feed it every event, in order.
 
     `turns`, `calls`, `tokens` and `spent` are what it has used: replies, bodies that began, and the
-    money that is known, of replies and of its own calls. `ended` is the end of the run.
+    money that is known, of replies and of its own calls. `results` are the answers of all batches
+    that are over, in order; `ended` is the end of the run.
     """
 
     def __init__(self, format: str) -> None:
@@ -140,6 +141,7 @@ class Transcript:
         self.said: list[Said] = []
         self.later: list[Said] = []
         self.turn: Turn | None = None
+        self.results: list[CallResult] = []
         self.turns = self.calls = self.tokens = self.cuts = 0
         self.ran_s = 0.0
         self.spent: tuple[Money, ...] = ()
@@ -244,6 +246,7 @@ class Transcript:
 
     def _answered(self, turn: Turn, observations: Sequence[Any]) -> None:
         turn.answered = True
+        self.results += turn.results()
         place(self._placed, turn.reply, observations, self._ids)
 
     # -- where it stands

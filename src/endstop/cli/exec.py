@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from endstop.adapters.reply import Reply
 from endstop.cli.ask import Desk
@@ -28,6 +28,7 @@ from endstop.core.terms import Isolation, Mode, Reason
 from endstop.errors import EndstopError, NotFound
 from endstop.run.blocking import BlockingRun, BlockingRuntime
 from endstop.run.results import BatchResult
+from endstop.run.runtime import Runtime
 from endstop.work.process import ProcessWorker
 
 EXIT_OK = 0
@@ -158,10 +159,21 @@ class Terms:
     approve_all: bool = False
 
 
+class Driven(Protocol):
+    """A run of either driver, as far as a session needs it."""
+
+    @property
+    def id(self) -> str: ...
+    def cancel(self, reason: Reason, mode: Mode) -> object: ...
+    def close(self) -> None: ...
+
+
 class Session:
     """One run on one runtime, with whoever watches."""
 
-    def __init__(self, runtime: BlockingRuntime, terms: Terms) -> None:
+    run: Driven
+
+    def __init__(self, runtime: Runtime | BlockingRuntime, terms: Terms) -> None:
         self.runtime = runtime
         self.terms = terms
         self.board = Board()
@@ -170,7 +182,7 @@ class Session:
         runtime.observe(self.inbox.put)
         self.run = self.open()
 
-    def open(self) -> BlockingRun:
+    def open(self) -> Driven:
         """The run that this is about."""
         raise NotImplementedError
 
@@ -294,27 +306,35 @@ class Session:
         if pressed.times > 1:
             return f"{name} again: killing what still runs, without grace"
         left = len(self.board.open)
-        calls = "1 call" if left == 1 else f"{left} calls"
+        calls = "1 call" if left == 1 else f"{left} calls" if left else "the run"
         return f"{name}: stopping {calls}; {name} again kills now"
 
     def close(self) -> None:
         """Let go of everything; waits, bounded, until the worker processes are gone."""
         worker = self.runtime.engine.workers.get(Isolation.PROCESS)
-        self.runtime.close()
+        self.let_go()
         if isinstance(worker, ProcessWorker):
             worker.join(self.runtime.config.timeouts.kill_s + 1.0)
+
+    def let_go(self) -> None:
+        """Close the runtime, in its own way."""
+        assert isinstance(self.runtime, BlockingRuntime), "other drivers close in another way"
+        self.runtime.close()
 
 
 class Answering(Session):
     """A session that runs the calls of one reply."""
 
+    run: BlockingRun
+
     def __init__(self, runtime: BlockingRuntime, reply: Reply, terms: Terms) -> None:
         self.reply = reply
+        self._blocking = runtime
         super().__init__(runtime, terms)
 
     def open(self) -> BlockingRun:
         """See `Session.open`."""
-        return self.runtime.run()
+        return self._blocking.run()
 
     def work(self) -> BatchResult:
         """See `Session.work`."""

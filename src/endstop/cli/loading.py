@@ -79,6 +79,11 @@ def _tools_of(module: ModuleType, source: str) -> list[Tool]:
     return list(dict.fromkeys([*found, *listed]))
 
 
+def load_module(source: str) -> ModuleType:
+    """The module of a file, or of a name. Raises `CallerError` for what cannot be loaded."""
+    return _module(source, 0)
+
+
 def _module(source: str, number: int) -> ModuleType:
     path = Path(source)
     if path.is_dir():

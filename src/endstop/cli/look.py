@@ -72,6 +72,11 @@ def words(text: str, limit: int = 80) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def lines(text: str) -> str:
+    """Foreign text with its line breaks, safe on a terminal."""
+    return "\n".join(_CONTROL.sub(" ", one) for one in scrub(text).splitlines())
+
+
 def document(value: Any) -> str:
     """A value as indented JSON that is safe on a terminal."""
     import json

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,10 @@ from endstop.config import Config
 from endstop.core import events as e
 from endstop.core.terms import Phase
 from endstop.core.text import safe_text
+from endstop.errors import CallerError
 from endstop.run.blocking import BlockingRun, BlockingRuntime
 from endstop.run.results import BatchResult, CallResult
+from endstop.store.protocol import Recorded
 from endstop.store.sqlite import SqliteJournal
 
 
@@ -63,8 +66,11 @@ class Wanted:
 class Resuming(Session):
     """A session that takes up a run."""
 
+    run: BlockingRun
+
     def __init__(self, runtime: BlockingRuntime, run_id: str, terms: Terms) -> None:
         self.run_id = run_id
+        self._blocking = runtime
         super().__init__(runtime, terms)
 
     def open(self) -> BlockingRun:
@@ -72,7 +78,7 @@ class Resuming(Session):
         now = time.monotonic()
         for one in self.runtime.engine.journal.read(self.run_id):
             self.board.apply(one.event, now)
-        return self.runtime.resume(self.run_id)
+        return self._blocking.resume(self.run_id)
 
     def waiting(self) -> None:
         """Show the questions that were open before, as if they came now."""
@@ -106,6 +112,7 @@ def resume(file: Path, wanted: Wanted) -> int:
             return EXIT_CTRL_C
         with opened(file) as viewer:
             run_id = find_run(viewer.describe(), wanted.run, file).run
+            _refuse_a_conversation(viewer.read(run_id))
         terminal = None if wanted.as_json or not watched() else open_terminal()
         if terminal is not None:
             stack.callback(os.close, terminal)
@@ -129,6 +136,25 @@ def resume(file: Path, wanted: Wanted) -> int:
             outcome = session.execute(signals, view, desk)
             _print(answer, session, outcome, as_json=wanted.as_json)
         return EXIT_JOURNAL if answer.failed else outcome.exit_code
+
+
+def _refuse_a_conversation(recorded: Iterable[Recorded]) -> None:
+    """Only its agent can go on with a conversation: its calls alone are not all of it."""
+    source, run, replied = "FILE.py", "", False
+    for one in recorded:
+        match one.event:
+            case e.RunOpened(labels=labels):
+                run, source = one.run, labels.get("source", source)
+            case e.Noted(kind="reply"):
+                replied = True
+            case e.RunEnded():
+                return
+            case _:
+                pass
+    if replied:
+        raise CallerError(
+            f"run {run} is the conversation of an agent: endstop run {source} --resume {run}"
+        )
 
 
 def _print(answer: Answer, session: Resuming, outcome: Outcome, *, as_json: bool) -> None:

@@ -85,8 +85,8 @@ def run(wanted: Wanted) -> int:
         terminal = None if wanted.as_json or not watched() else open_terminal()
         if terminal is not None:
             stack.callback(os.close, terminal)
-        config = _with_approvals(config, wanted, terminal)
-        journal = open_journal(_journal_name(wanted.journal) or config.journal)
+        config = with_approvals(config, wanted.approval_s, wanted.approve_all, terminal)
+        journal = open_journal(journal_name(wanted.journal) or config.journal)
         left = unfinished(journal)
         runtime = BlockingRuntime(tools, journal=journal, config=config)
         if not wanted.as_json:
@@ -161,17 +161,20 @@ def load(sources: Sequence[str], *, shell: bool, servers: Servers, stack: ExitSt
     return [one.tool for one in offered]
 
 
-def _journal_name(name: str | None) -> str | None:
+def journal_name(name: str | None) -> str | None:
+    """The journal that an option names."""
     if name is None or name == "memory" or name.startswith("sqlite:"):
         return name
     # Whatever it is called: on the command line a journal is a file.
     return f"sqlite:{name}"
 
 
-def _with_approvals(config: Config, wanted: Wanted, terminal: int | None) -> Config:
+def with_approvals(
+    config: Config, approval_s: float | None, approve_all: bool, terminal: int | None
+) -> Config:
     """Where nobody can be asked, a wait for approval has no end but expiry: it ends at once."""
-    limit = wanted.approval_s if wanted.approval_s is not None else config.timeouts.approvals
-    if limit is None and terminal is None and not wanted.approve_all:
+    limit = approval_s if approval_s is not None else config.timeouts.approvals
+    if limit is None and terminal is None and not approve_all:
         limit = 0.0
     return replace(config, timeouts=replace(config.timeouts, approvals=limit))
 
