@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import endstop
-from endstop.cli import control
+from endstop.cli import control, run
 from endstop.config import SECONDS_MAX
 from endstop.errors import EndstopError, JournalError
 
@@ -182,6 +182,7 @@ def journal(
 
 
 control.register(app)
+run.register(app)
 
 
 @app.command()
