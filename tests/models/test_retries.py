@@ -272,7 +272,7 @@ def test_rests_grow_up_to_their_bound() -> None:
     rests = [later - earlier for earlier, later in pairwise(at)]
     assert len(rests) == 5
     for least_s, rest_s in zip([0.05, 0.1, 0.15, 0.15, 0.15], rests, strict=True):
-        assert least_s <= rest_s < 0.3 + 2
+        assert least_s <= rest_s < 0.3 + 5
 
 
 @pytest.mark.parametrize(
