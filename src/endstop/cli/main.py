@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import endstop
-from endstop.cli import control, run
+from endstop.cli import control, serve
 from endstop.config import SECONDS_MAX
 from endstop.errors import EndstopError, JournalError
 
@@ -182,7 +182,7 @@ def journal(
 
 
 control.register(app)
-run.register(app)
+serve.register(app)
 
 
 @app.command()

@@ -17,5 +17,9 @@ monotonic: Clock = time.monotonic
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Clock:
-    """The clock of a loop; asyncio's own is asked without the detour over its loop."""
-    return monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
+    """The clock of a loop; the ordinary one is asked without the detour over its loop.
+
+    uvloop counts milliseconds, and its time is for its own thread; bodies on other threads ask too.
+    """
+    ordinary = type(loop).time is asyncio.BaseEventLoop.time
+    return monotonic if ordinary or type(loop).__module__ == "uvloop" else loop.time

@@ -1,0 +1,94 @@
+"""The HTTP protocol on one connection, with bounds for what comes before a request.
+
+uvicorn bounds neither how long the head of a request may take nor, with httptools, how large it may
+be; a client that says nothing would hold its connection for ever. Nothing here reads a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from endstop.server.limits import ServerLimits
+
+_TOO_LARGE = b"431 Request Header Fields Too Large"
+_TOO_SLOW = b"408 Request Timeout"
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection. Make a class of it with `bounded`, so that it knows its bounds."""
+
+    limits = ServerLimits()
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._head: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._in_head = True
+        # A request ended in what came last: the rest of that is a head, and short.
+        self._whole = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_there()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head and self._head is None:
+            self._expect_head()
+        self._whole = False
+        super().data_received(data)
+        if self._in_head and not self._whole:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.limits.header_bytes:
+                self._refuse(_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_is_there()
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > self.limits.header_bytes:
+            self._refuse(_TOO_LARGE)
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_head, self._whole, self._head_bytes = True, True, 0
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def _expect_head(self) -> None:
+        self._head = self.loop.call_later(self.limits.header_s, self._refuse, _TOO_SLOW)
+
+    def _head_is_there(self) -> None:
+        self._in_head = False
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _refuse(self, status: bytes) -> None:
+        self._head_is_there()
+        if self.transport.is_closing():
+            return
+        if self._head_bytes or status is _TOO_LARGE:
+            head = b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            self.transport.write(head % status)
+        self.transport.close()
+
+
+def bounded(limits: ServerLimits) -> type[BoundedProtocol]:
+    """The protocol class with these bounds."""
+    return type("Bounded", (BoundedProtocol,), {"limits": limits})

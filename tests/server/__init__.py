@@ -1,0 +1,1 @@
+"""`endstop serve` as a process of its own, driven over its sockets."""
