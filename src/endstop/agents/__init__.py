@@ -24,6 +24,7 @@ from endstop.agents.local import LocalAgent
 from endstop.agents.loop import Loop
 from endstop.agents.model_agent import ModelAgent
 from endstop.agents.offer import agent_tool, recognise
+from endstop.agents.remote import RemoteAgent
 
 __all__ = [
     "Agent",
@@ -49,6 +50,7 @@ __all__ = [
     "ModelAgent",
     "Patience",
     "Proof",
+    "RemoteAgent",
     "Replied",
     "Spoke",
     "Status",
