@@ -1,4 +1,4 @@
-"""The tools of an MCP server: its hints as contracts, a stop that reaches it, a crash, a restart."""
+"""The tools of an MCP server: hints as contracts, a stop that reaches it, a crash."""
 
 import asyncio
 import os

@@ -57,6 +57,7 @@ def text(number: Any, words: str) -> None:
 def spawn_family() -> None:
     """Children of every kind; those that hold the pipes hold ours."""
     marks = os.environ["MARKS"]
+    open(marks, "a", encoding="utf-8").close()
     for kind in ("child", "session", "daemon"):
         subprocess.Popen(
             [sys.executable, "-S", "-c", FAMILY, kind, marks],

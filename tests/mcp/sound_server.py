@@ -53,9 +53,9 @@ def wipe() -> str:
 
 
 @server.tool()
-def fail(words: str) -> str:
+def fail(words: str) -> CallToolResult:
     """Fail with these words."""
-    raise ValueError(words)
+    return CallToolResult(content=[TextContent(type="text", text=words)], is_error=True)
 
 
 @server.tool()

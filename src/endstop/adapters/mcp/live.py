@@ -47,6 +47,8 @@ class Live:
     noise: list[str] = field(default_factory=list)
     remains: Remains | None = None
     hurry: bool = False
+    exited: bool = False
+    """Whether its program has ended before we did anything about it."""
     error: Exception | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -91,7 +93,7 @@ class Live:
         """Why it is over, with what the server said last."""
         parts = [self.why or "the connection ended"]
         remains = self.remains
-        if remains is not None and remains.status is not None and not self.hurry:
+        if self.exited and remains is not None and remains.status is not None:
             parts[0] = f"it ended with {_status(remains.status)}"
         if remains is not None and remains.survivors:
             left = ", ".join(quoted(name, 120) for name in remains.survivors[:5])

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from mcp.shared.message import SessionMessage
@@ -24,11 +24,16 @@ from endstop.adapters.mcp.errors import McpError
 from endstop.adapters.mcp.live import Live
 from endstop.core.payload import Unserialisable, to_data
 from endstop.errors import WorkerError
-from endstop.work.program import Program
+from endstop.work.program import Program, Remains
 from endstop.work.steps import on_thread
+
+Answer = TypeVar("Answer")
 
 MESSAGE_BYTES = 8 << 20
 """Longest message that is taken from a server."""
+
+SKIPPED_MAX = 10_000
+"""So many lines in a row that are no messages, and it is no server of this protocol."""
 
 CLOSE_S = 1.0
 """How long a server has to end after its input was closed, and again after SIGTERM."""
@@ -68,8 +73,12 @@ class Stdio:
         try:
             yield await pipes.open()
         finally:
+            lost = live.why is not None
+            if lost and not live.hurry:
+                # Its pipes end before its end is seen, and how it ended is worth knowing.
+                live.exited = await _patiently(lambda: program.wait(_DRAIN_S))
             await pipes.close()
-            live.remains = await _end(program, hurry=live.hurry, lost=live.why is not None)
+            live.remains = await _end(program, hurry=lost)
 
     async def _start(self, exited: Any) -> Program:
         starting = on_thread(lambda: Program(self.argv, env=self.env, cwd=self.cwd, on_exit=exited))
@@ -97,29 +106,31 @@ def _end_unwanted(started: asyncio.Future[Program]) -> None:
         _ = on_thread(program.end)
 
 
-async def _end(program: Program, *, hurry: bool, lost: bool) -> Any:
+async def _end(program: Program, *, hurry: bool) -> Remains:
     """The three steps of ending, each bounded; the last one is the proof."""
 
-    def end() -> Any:
-        if lost and not hurry:
-            # Its pipes end before its end is seen, and how it ended is worth knowing.
-            program.wait(_DRAIN_S)
-        elif not hurry and not program.wait(CLOSE_S):
+    def end() -> Remains:
+        if not hurry and not program.wait(CLOSE_S):
             program.ask_to_end()
             program.wait(CLOSE_S)
         return program.end(KILL_S)
 
-    ending = on_thread(end)
+    return await _patiently(end)
+
+
+async def _patiently(step: Callable[[], Answer]) -> Answer:
+    """A bounded step on a thread, to its end: a tree left half killed would be nobody's."""
+    going_on = on_thread(step)
     cancelled = False
-    while not ending.done():
+    while not going_on.done():
         try:
-            await asyncio.wait({ending})
+            await asyncio.wait({going_on})
         except asyncio.CancelledError:
-            # Bounded, and a tree that is left half killed is nobody's any more.
             cancelled = True
     if cancelled:
         raise asyncio.CancelledError
-    return ending.result()
+    done: Answer = going_on.result()
+    return done
 
 
 class _Pipes:
@@ -129,6 +140,7 @@ class _Pipes:
         self._program = program
         self._live = live
         self._limit = limit
+        self._skipped = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._transports: list[asyncio.BaseTransport] = []
         self._writer: asyncio.StreamWriter | None = None
@@ -183,12 +195,16 @@ class _Pipes:
         buffer = bytearray()
         skipping = False
         try:
-            while chunk := await reader.read(_CHUNK):
+            while not self._live.gone.is_set() and (chunk := await reader.read(_CHUNK)):
+                # What is only skipped waits for nothing, and must not keep the loop.
+                await asyncio.sleep(0)
                 first, *rest = chunk.split(b"\n")
                 buffer += first
                 for following in rest:
                     line, buffer = bytes(buffer), bytearray(following)
-                    if not skipping:
+                    if len(line) > self._limit and not skipping:
+                        await self._too_long(line[:_HEAD_BYTES])
+                    elif not skipping:
                         await self._take(line)
                     skipping = False
                 if len(buffer) > self._limit:
@@ -211,7 +227,11 @@ class _Pipes:
         message = read_line(line)
         if message is None:
             self._live.heard_noise(line[:1000].decode(errors="replace"))
+            self._skipped += 1
+            if self._skipped > SKIPPED_MAX:
+                self._live.lose("it does not speak MCP")
             return
+        self._skipped = 0
         await self._to_session.send(SessionMessage(message))
 
     async def _too_long(self, head: bytes) -> None:
@@ -225,6 +245,8 @@ class _Pipes:
 
 def read_line(line: bytes) -> Any:
     """One line as a message; None for what is none. An answer that cannot be read is an error."""
+    if not line.lstrip().startswith(b"{"):
+        return None
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
