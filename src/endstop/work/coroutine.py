@@ -131,7 +131,8 @@ async def _run(
             end = returned(call, await _timed(body.begin(), body.job.tool.name))
         except BaseException as error:
             end = raised(call, error)
-            if body.cancelled:
+            # A body that is only being collected has no loop any more, and may not wait.
+            if body.cancelled and not isinstance(error, GeneratorExit):
                 # What it started on threads is still doing it (law 5 honest-effect).
                 await body.threads.over()
         tell(end)
