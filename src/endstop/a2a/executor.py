@@ -7,6 +7,7 @@ an executor runs or stops.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from a2a.auth.user import User
@@ -165,6 +166,8 @@ class ExecutorBodies:
         task = self._hall.tasks.get(run)
         if task is None:
             raise NotFound(f"task {run} is not driven here any more")
+        if task.joined is not None and not task.joined.done():
+            await asyncio.shield(asyncio.wrap_future(task.joined))
         request = task.requests.pop(message, None) or self._request_of(task, message)
         queue = TaskQueue(CallPort(task, self._hall, ctx, self._stop))
         try:

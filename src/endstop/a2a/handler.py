@@ -154,7 +154,9 @@ class EndstopRequestHandler(PushMethods):
         what waits for its user goes on waiting. Returns the ids of those that were taken up. Done
         by itself every few seconds.
         """
-        return await self.tasks().keeper.sweep()
+        tasks = self.tasks()
+        await tasks.begun()
+        return [*tasks.keeper.taken, *await tasks.keeper.sweep()]
 
     async def aclose(self) -> None:
         """Let go: what runs is stopped by the ladder if the runtime is the handler's own."""
@@ -291,6 +293,7 @@ class EndstopRequestHandler(PushMethods):
         """The caller's tasks, page by page."""
         _history_length(params)
         tasks = self.tasks()
+        await tasks.begun()
         labels = {"agent": tasks.agent, **tasks.owned_by(context, params.tenant)}
         if params.context_id:
             labels["context"] = params.context_id

@@ -40,6 +40,9 @@ class Keeper:
         self._locks: dict[str, asyncio.Lock] = {}
         # Tasks at rest that nobody drives, as they were when they were looked at.
         self._resting: dict[str, float | None] = {}
+        # What was taken up at the start.
+        self.taken: list[str] = []
+        self._keeping: asyncio.Task[None] | None = None
 
     # -- taking up
 
@@ -68,11 +71,15 @@ class Keeper:
             recorded: list[Recorded] = await tasks.off_loop(
                 lambda: list(self._journal.read(task_id, task.view.seq))
             )
+            hall.join(task, recorded)
         except BaseException:
             hall.drop(task)
             task.joining, task.remote = None, was_remote
             raise
-        hall.join(task, recorded)
+        finally:
+            # A body may have begun already: it waits for what it is to be told.
+            assert task.joined is not None, "joining was begun"
+            task.joined.set_result(None)
         tasks.follower.release(task)
         self._resting.pop(task_id, None)
         task.spoken = True
@@ -114,8 +121,20 @@ class Keeper:
 
     # -- putting away, and the rest
 
-    async def keep(self) -> None:
-        """Do all that is due, as long as this is not cancelled."""
+    async def begin(self) -> None:
+        """Take up what an earlier server left, and look after the tasks from then on."""
+        try:
+            self.taken = await self.sweep()
+        except EndstopError as error:
+            log.warning("tasks of an earlier server cannot be taken up: %s", error)
+        self._keeping = self._tasks.spawn(self._keep())
+
+    def close(self) -> None:
+        """Look after nothing more."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+    async def _keep(self) -> None:
         sweep_at = monotonic() + self._sweep_s
         while True:
             await asyncio.sleep(TICK_S)

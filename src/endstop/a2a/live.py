@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from time import monotonic, time
 from typing import Any
 
@@ -58,6 +59,7 @@ class LiveTask:
         "courtesy",
         "declared",
         "idle_at",
+        "joined",
         "joining",
         "late",
         "limits",
@@ -85,6 +87,7 @@ class LiveTask:
         self.streams: list[Stream] = []
         # Events that came while what was before them is still read from the journal.
         self.joining: list[e.Event] | None = None
+        self.joined: Future[None] | None = None
         # An execute call was submitted and is not over.
         self.busy = False
         self.spoken = False
@@ -151,6 +154,7 @@ class Hall:
         with self.lock:
             assert task.id not in self.tasks, "a task is taken up where it is not driven"
             task.joining = []
+            task.joined = Future()
             task.remote = False
             self.tasks[task.id] = task
 

@@ -46,6 +46,8 @@ from endstop.work.steps import on_thread
 
 log = logging.getLogger("endstop.a2a")
 
+RETURN_S = 0.5
+"""How long a shutdown waits for an executor that has asked its user to return."""
 NAME_CHARS = 500
 """Longest id, context, owner or tenant that is taken."""
 PARK_S = 30.0
@@ -90,7 +92,7 @@ class Tasks(Stops):
         self.keeper = Keeper(self, park_s=park_s)
         self._unobserve = runtime.observe(self.hall.see)
         self._background: set[asyncio.Task[Any]] = set()
-        _ = self.spawn(self.keeper.keep())
+        self._first = self.spawn(self.keeper.begin())
 
     # -- whose task it is
 
@@ -125,6 +127,7 @@ class Tasks(Stops):
 
         Raises TaskNotFoundError for one that is not there, or not the caller's.
         """
+        await self.begun()
         task = self.hall.tasks.get(task_id)
         if task is not None and task.joining is not None:
             task = await self.keeper.take_up(task_id)
@@ -132,6 +135,11 @@ class Tasks(Stops):
         if not self.is_theirs(view, context, tenant):
             raise TaskNotFoundError(f"Task {task_id[:NAME_CHARS]} not found")
         return task, view
+
+    async def begun(self) -> None:
+        """Wait until what an earlier server left is taken up: until then it seems to work."""
+        if not self._first.done():
+            await asyncio.wait({self._first})
 
     async def view(self, task_id: str) -> TaskView:
         """A task as the journal has it."""
@@ -305,11 +313,21 @@ class Tasks(Stops):
         task.add_done_callback(self._background.discard)
         return task
 
+    async def _let_return(self) -> None:
+        """Let executors return that have just said that they wait for the user."""
+        returning = [task for task in self.hall.tasks.values() if _returns(task.view)]
+        waits = [
+            self.spawn(self.hall.until(task, lambda view: not _returns(view))) for task in returning
+        ]
+        if waits:
+            await asyncio.wait(waits, timeout=min(self.grace_s, RETURN_S))
+
     async def aclose(self) -> None:
         """Stop what runs, and let go of the rest for whoever comes; the runtime stays open.
 
         A task whose executor works ends here, and says that the server was shut down.
         """
+        await self._let_return()
         working = [task for task in self.hall.tasks.values() if _works(task.view)]
         for task in working:
             self.stop_now(task.id, Reason.SHUTDOWN)
@@ -324,8 +342,13 @@ class Tasks(Stops):
         self.follower.close()
         for one in tuple(self._background):
             one.cancel()
+        self.keeper.close()
         if self._background:
             await asyncio.wait(tuple(self._background), timeout=1.0)
+
+
+def _returns(view: TaskView) -> bool:
+    return bool(view.executing) and view.at_rest and not (view.approvals or view.questions)
 
 
 def _works(view: TaskView) -> bool:
