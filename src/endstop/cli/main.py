@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 import endstop
-from endstop.cli import control, serve
+from endstop.cli import control, run, serve
 from endstop.config import SECONDS_MAX
 from endstop.errors import EndstopError, JournalError
 
@@ -183,6 +183,7 @@ def journal(
 
 control.register(app)
 serve.register(app)
+run.register(app)
 
 
 @app.command()

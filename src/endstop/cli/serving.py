@@ -75,6 +75,8 @@ def run(wanted: Wanted) -> int:
     """Serve until stopped; returns the exit code. Raises CallerError and the like, in words."""
     # Before the SDK is imported: it reads this once, and its spans cost time without a reader.
     os.environ.setdefault(OTEL, "false")
+    # gRPC says by itself what is said here in words.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from endstop.server import Tokens, need_extra
 
     try:
@@ -127,10 +129,11 @@ async def _serve(wanted: Wanted, tokens: Tokens) -> int:
     )
     async with contextlib.AsyncExitStack() as undo:
         undo.push_async_callback(runtime.close)
+        serving.heed_signals()
         await serving.start()
         undo.pop_all()
     _say(serving, wanted, journal)
-    await serving.until_stopped(signals=True)
+    await serving.until_stopped()
     output.line("endstop: stopped")
     return 0
 

@@ -52,7 +52,7 @@ class Serving:
     """One agent on its sockets.
 
     `async with Serving(handler, card) as serving:` serves inside the block; for a program that does
-    nothing else, `await serving.start()` and then `await serving.until_stopped(signals=True)`.
+    nothing else, `heed_signals()`, `await start()` and `await until_stopped()`.
 
     `runtime` is what the handler runs on; it is closed here, with what may go on later suspended.
     The handler's own `aclose()` is called after that. Port 0 is a free one. Binding to an address
@@ -90,6 +90,7 @@ class Serving:
         self._running: asyncio.Task[None] | None = None
         self._asked = 0
         self._asking = asyncio.Event()
+        self._heeded: tuple[signal.Signals, ...] = ()
         self._door = Door(self.limits)
 
     # -- up
@@ -137,24 +138,20 @@ class Serving:
                 with contextlib.suppress(EndstopError):
                     _ = self._runtime.cancel(run.id, Reason.SHUTDOWN, Mode.KILL)
 
-    async def until_stopped(self, *, signals: bool = False) -> None:
-        """Serve until `stop()` is called, then go down.
-
-        With `signals`, SIGTERM, SIGINT and SIGHUP call it.
-        """
+    def heed_signals(self) -> None:
+        """Let SIGTERM, SIGINT and SIGHUP call `stop()`, until the server is down."""
         loop = asyncio.get_running_loop()
-        caught = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) if signals else ()
-        for number in caught:
+        self._heeded = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        for number in self._heeded:
             loop.add_signal_handler(number, self.stop)
-        try:
-            assert self._running is not None, "start() comes first"
-            asked = asyncio.create_task(self._asking.wait())
-            await asyncio.wait({asked, self._running}, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
-            await self.close()
-        finally:
-            for number in caught:
-                loop.remove_signal_handler(number)
+
+    async def until_stopped(self) -> None:
+        """Serve until `stop()` is called, then go down."""
+        assert self._running is not None, "start() comes first"
+        asked = asyncio.create_task(self._asking.wait())
+        await asyncio.wait({asked, self._running}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        await self.close()
 
     async def close(self) -> None:
         """Go down, see the sequence above; returns when all is closed."""
@@ -181,6 +178,9 @@ class Serving:
                     transport.abort()
         await self._running
         self._http = None
+        for number in self._heeded:
+            asyncio.get_running_loop().remove_signal_handler(number)
+        self._heeded = ()
 
     async def __aenter__(self) -> Serving:
         await self.start()
