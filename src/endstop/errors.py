@@ -36,6 +36,10 @@ class RuntimeClosed(CallerError):
     """The runtime has been closed and takes no new work."""
 
 
+class RunSuspended(CallerError):
+    """The run was let go for somebody to take it up; what had not begun is pending (law 16)."""
+
+
 class Stopped(EndstopError):
     """Raised inside a body by `ctx.check()`, `ctx.sleep()` and `ctx.commit()` once it must stop."""
 

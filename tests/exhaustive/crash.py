@@ -20,8 +20,13 @@ from endstop.testing.laws import check_story
 
 
 def can_crash(events: Sequence[e.Event]) -> bool:
-    """Whether a driver can still crash here: it did not before, and has something to lose."""
-    return not any(isinstance(event, e.RunInterrupted | e.RunEnded) for event in events)
+    """Whether a driver can still crash here, or another one take up what was let go: neither
+    happened before, and there is something to lose."""
+    return not any(
+        isinstance(event, e.RunResumed | e.RunEnded)
+        or (isinstance(event, e.RunInterrupted) and not event.clean)
+        for event in events
+    )
 
 
 def crash(

@@ -85,7 +85,7 @@ def _run(run: RunState, now: float) -> tuple[Any, ...]:
     book = run.budget
     return (
         (run.cancelled, run.mode, run.closing, run.declared, run.ended, run.open_batches),
-        tuple(run.unsure or ()),
+        (run.suspending, run.let_go, *(run.unsure or ())),
         (book.calls, _amounts(book.tool_calls), _amounts(book.reserved), _amounts(book.spent)),
         tuple(_batch(b, now) for b in run.batches),
     )

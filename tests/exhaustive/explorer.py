@@ -220,6 +220,10 @@ class _Explorer:
         for event in events:
             if isinstance(event, e.CallAccepted):
                 phases[event.call] = Phase.PREPARING
+            elif isinstance(event, e.RunSuspending) or getattr(event, "clean", False):
+                # Let go of: what was granted and not claimed stands in line again.
+                mine = [c for c in phases if c.partition("/")[0] == event.run]
+                phases |= {c: Phase.QUEUED for c in mine if phases[c] is Phase.GRANTED}
             elif isinstance(event, CALL_EVENTS):
                 row = (phases[event.call], type(event))
                 self.report.covered.add(row)
@@ -348,6 +352,9 @@ def _roots(state: State) -> Iterator[RunState]:
 def _kindly(state: State) -> i.Input | None:
     """What a world in which everybody behaves would say next."""
     for call in state.calls.values():
+        if call.stage is Stage.WITHDRAWN:
+            # Its run is being let go: it moves on for whoever takes it up.
+            continue
         children = [run for run in call.children or () if not run.ended]
         match call.phase:
             case Phase.PREPARING:

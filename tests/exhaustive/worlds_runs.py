@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 from endstop.core import inputs as i
-from endstop.core.terms import How, Mode, Outcome
+from endstop.core.terms import (
+    ApprovalTerms,
+    Backoff,
+    EffectClass,
+    How,
+    Isolation,
+    Limits,
+    Mode,
+    Outcome,
+    Verdict,
+)
 from tests.exhaustive.explorer import Crash, World
-from tests.exhaustive.worlds import C0, C1, MODES, TICK, body, cancels
-from tests.stories import PLAIN, asked, begin, x
+from tests.exhaustive.worlds import (
+    C0,
+    C1,
+    MODES,
+    TICK,
+    body,
+    cancels,
+    opens_once,
+    pauses_twice,
+)
+from tests.stories import PLAIN, asked, begin, contract, eur, x
+
+SUSPENDS = (i.SuspendRun(run="r"), i.SuspendRun(run="r", stop=True))
+THREAD = contract(PLAIN, isolation=Isolation.THREAD)
+_RETRIES = contract(retries=1, backoff=Backoff(first_s=2.0))
 
 _NOTES = (
     i.Note(run="r", kind="k", body={}),
@@ -44,5 +67,92 @@ RUNS: tuple[World, ...] = (
             *TICK,
         ),
         crashes=(Crash(),),
+    ),
+    World(
+        name="suspended",
+        setup=begin(
+            asked(x("k"), ready=False, cost=eur("1")),
+            asked(x("k"), terms=PLAIN, cost=eur("2")),
+            asked(terms=contract(effect=EffectClass.IDEMPOTENT)),
+            limits=Limits(money=(eur("3"),), calls=3),
+            parallel=2,
+        ),
+        alphabet=(
+            *SUSPENDS,
+            i.Prepared(
+                call=C0,
+                arguments={},
+                claims=(x("k"),),
+                cost=eur("1"),
+                approval=ApprovalTerms(digest="d", expires_s=9.0),
+            ),
+            i.Answered(call=C0, digest="d", verdict=Verdict.APPROVE),
+            *body(0, 1, 2, how=(How.RETURNED, How.STOPPED)),
+            i.StartFailed(call=C1, message="no worker"),
+            i.CloseRun(run="r"),
+            *cancels("r", C1),
+            *TICK,
+        ),
+        slots={Isolation.COROUTINE: 1},
+        crashes=(Crash(),),
+    ),
+    World(
+        name="suspended while calls are tried again",
+        setup=begin(
+            asked(x("k"), terms=contract(_RETRIES, effect=EffectClass.IDEMPOTENT), cost=eur("2")),
+            asked(x("k"), terms=contract(PLAIN, isolation=Isolation.PROCESS), cost=eur("1")),
+            limits=Limits(money=(eur("3"),)),
+            stop_on_failure=True,
+            deadline_s=30.0,
+        ),
+        alphabet=(
+            *SUSPENDS,
+            *body(0, 1, how=(How.RETURNED, How.RAISED, How.STOPPED)),
+            i.HumanBegan(call=C1),
+            i.HumanEnded(call=C1),
+            *cancels("r/0", C1),
+            *TICK,
+        ),
+        allows=pauses_twice,
+        crashes=(Crash(),),
+    ),
+    World(
+        name="suspended beside another run",
+        setup=(
+            *begin(asked(x("k"), terms=PLAIN), asked(x("k")), together=True),
+            i.OpenRun(run="o"),
+            i.SubmitBatch(run="o", calls=(asked(x("k")), asked(ready=False, terms=PLAIN))),
+        ),
+        alphabet=(
+            *SUSPENDS,
+            i.SuspendRun(run="o"),
+            i.SuspendRun(run="o", stop=True),
+            *body(0, 1),
+            *body(0, run="o"),
+            i.Prepared(call="o/0.1", arguments={}, claims=(x("k"),)),
+            *cancels("r", "o"),
+            i.RunFenced(run="r"),
+            *TICK,
+        ),
+        slots={Isolation.COROUTINE: 1},
+    ),
+    World(
+        name="suspended above a child",
+        setup=begin(asked(x("k"), terms=THREAD)),
+        alphabet=(
+            *SUSPENDS,
+            i.SuspendRun(run="c"),
+            i.SuspendRun(run="c", stop=True),
+            *body(0, how=(How.RETURNED, How.STOPPED)),
+            i.OpenRun(run="c", parent_call=C0),
+            i.SubmitBatch(run="c", calls=(asked(x("k"), terms=THREAD),)),
+            i.ParkBegan(call=C0),
+            i.ParkEnded(call=C0),
+            *body(0, run="c"),
+            i.CloseRun(run="c"),
+            *TICK,
+        ),
+        slots={Isolation.THREAD: 1},
+        allows=opens_once,
     ),
 )

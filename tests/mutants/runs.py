@@ -52,8 +52,8 @@ RUNS: tuple[Mutant, ...] = (
         "a note is shown before it is recorded",
         "15 record-first",
         "run/recording.py",
-        "e.BatchClosed, e.RunEnded, e.Noted})",
-        "e.BatchClosed, e.RunEnded})",
+        "e.RunEnded, e.RunInterrupted, e.Noted}",
+        "e.RunEnded, e.RunInterrupted}",
         DRIVEN,
     ),
     _planted(

@@ -142,6 +142,7 @@ class BaseHandle:
         return False
 
     def _check(self) -> None:
+        self._over.check()
         self._base._check_owned(self.id, [self._call])
 
     def _taken(self) -> CallResult:

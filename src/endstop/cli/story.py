@@ -13,7 +13,9 @@ from endstop.core.terms import Money, Reason, StoppedBy
 def told(event: e.Event) -> str:
     """One event in words; call and tool are told beside it."""
     match event:
-        case e.RunOpened() | e.RunCancelled() | e.RunClosing() | e.RunInterrupted() | e.RunEnded():
+        case e.RunOpened() | e.RunCancelled() | e.RunClosing() | e.RunEnded():
+            return _of_run(event)
+        case e.RunSuspending() | e.RunInterrupted():
             return _of_run(event)
         case e.RuleMade() | e.RuleRevoked() | e.Noted():
             return _of_run(event)
@@ -41,6 +43,10 @@ def _of_run(event: e.RunEvent) -> str:
             return f"no further batch will come{declared}"
         case e.Noted():
             return f"noted {look.words(event.kind)}: {look.arguments(event.body, 100)}"
+        case e.RunSuspending():
+            return "is let go: what runs is stopped, what has not begun stays as it is"
+        case e.RunInterrupted(clean=True):
+            return "let go with nothing running: it can be resumed"
         case e.RunInterrupted():
             return "found without a driver: what may have begun is settled as lost"
         case e.RuleMade():

@@ -22,14 +22,14 @@ _started = maker(e.CallStarted)
 
 def hook_began(state: State, said: i.HookBegan, now: float) -> list[e.Event]:
     call = state.calls.get(said.call)
-    if call is None or call.phase is not Phase.PREPARING:
+    if call is None or call.phase is not Phase.PREPARING or call.run.suspending:
         return []
     return [e.HookStarted(run=call.run.id, call=call.id, hook=said.hook, limit_s=said.limit_s)]
 
 
 def prepared(state: State, said: i.Prepared, now: float) -> list[e.Event]:
     call = state.calls.get(said.call)
-    if call is None or call.phase is not Phase.PREPARING:
+    if call is None or call.phase is not Phase.PREPARING or call.run.suspending:
         return []
     if said.approval is None:
         return [
@@ -58,12 +58,17 @@ def refused(state: State, said: i.Refused, now: float) -> list[e.Event]:
     call = state.calls.get(said.call)
     if call is None or call.phase not in (Phase.PREPARING, Phase.AWAITING_APPROVAL):
         return []
+    if call.run.suspending:
+        return []
     return [settling.unstarted(call, said.refusal.reason, said.refusal.message)]
 
 
 def answered(state: State, said: i.Answered, now: float) -> list[e.Event]:
     call = state.calls.get(said.call)
     if call is None or call.phase is not Phase.AWAITING_APPROVAL or call.approval != said.digest:
+        return []
+    if call.run.suspending:
+        # It is still asked when the run is taken up again, and can be answered then.
         return []
     run = call.run.id
     answered = e.ApprovalAnswered(

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from endstop.core import again, calls, gate, questions, remembered, runs, settling
+from endstop.core import again, calls, gate, questions, remembered, runs, settling, suspending
 from endstop.core import events as e
 from endstop.core import inputs as i
 from endstop.core.evolve import APPLY
 from endstop.core.record import maker
 from endstop.core.state import BatchState, CallState, RunState, Slots, State
 from endstop.core.terms import CANCEL_REASONS, Effect, Mode, Phase, Reason
-from endstop.errors import CallerError, NotFound
+from endstop.errors import CallerError, NotFound, RunSuspended
 
 # Python 3.11 finds an enum member at several times the cost of a global, and these are on the path
 # of every call.
@@ -89,6 +89,8 @@ def follow(state: State, now: float) -> e.Event | None:
         run = state.check_runs[0]
         if not run.ended and run.open_batches == 0 and (run.closing or run.cancelled):
             return settling.run_end(run.id, run.declared, run.cancelled)
+        if run.suspending and run.cancelled is None and suspending.is_quiet(run):
+            return e.RunInterrupted(run=run.id, clean=True)
         state.check_runs.popleft()
     return None
 
@@ -146,6 +148,8 @@ def _open_run(state: State, said: i.OpenRun, now: float) -> list[e.Event]:
 
 def _submit_batch(state: State, said: i.SubmitBatch, now: float) -> list[e.Event]:
     run = runs.open_run(state, said.run)
+    if run.suspending or run.let_go:
+        raise RunSuspended(f"run {run.id} was suspended; resume it to go on with it")
     if run.cancelled is None and (run.closing or run.ended):
         raise CallerError(f"run {run.id} is closed and takes no more batches; open a new one")
     if said.parallel is not None and said.parallel < 1:
@@ -248,6 +252,7 @@ _DECIDE: dict[type, Callable[[State, Any, float], list[e.Event]]] = {
     i.SubmitBatch: _submit_batch,
     i.Cancel: _cancel,
     i.CloseRun: runs.close,
+    i.SuspendRun: suspending.suspend,
     i.Note: runs.note,
     i.RunFenced: _run_fenced,
     i.ResumeRun: _resume_run,

@@ -24,6 +24,7 @@ from endstop.core.lifetime import RunEnded as RunEnded
 from endstop.core.lifetime import RunInterrupted as RunInterrupted
 from endstop.core.lifetime import RunOpened as RunOpened
 from endstop.core.lifetime import RunResumed as RunResumed
+from endstop.core.lifetime import RunSuspending as RunSuspending
 from endstop.core.record import record
 from endstop.core.terms import (
     Claim,
@@ -288,6 +289,7 @@ RunEvent = (
     RunOpened
     | RunCancelled
     | RunClosing
+    | RunSuspending
     | RunInterrupted
     | RunResumed
     | RunEnded

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from endstop.core import again, gate, pauses, remembered, runs
+from endstop.core import again, gate, pauses, remembered, runs, suspending
 from endstop.core import events as e
 from endstop.core.books import add_money, close_books
 from endstop.core.deadlines import Meter
@@ -278,6 +278,8 @@ def _call_settled(state: State, event: e.CallSettled, now: float) -> None:
     batch.unsettled -= 1
     if batch.unsettled == 0 and len(batch.calls) == batch.size:
         state.check_batches.append(batch)
+    if call.run.suspending:
+        state.check_runs.append(call.run)
 
 
 def _late_end(state: State, event: e.LateEnd, now: float) -> None:
@@ -314,7 +316,8 @@ APPLY: dict[type, Callable[[State, Any, float], None]] = {
     e.RunOpened: runs.opened,
     e.RunCancelled: runs.cancelled,
     e.RunClosing: runs.closing,
-    e.RunInterrupted: runs.interrupted,
+    e.RunSuspending: suspending.suspending,
+    e.RunInterrupted: suspending.interrupted,
     e.RunResumed: runs.resumed,
     e.RunEnded: runs.ended,
     e.Noted: runs.noted,

@@ -282,6 +282,17 @@ class CloseRun:
 
 
 @record
+class SuspendRun:
+    """Let a run go, to be resumed by anybody; refused while anything of it runs.
+
+    With `stop`, what runs is stopped by the ladder first, and the run is let go after it.
+    """
+
+    run: str
+    stop: bool = False
+
+
+@record
 class Note:
     """The application's own word, to be kept in the history of a run.
 
@@ -360,6 +371,7 @@ Input = (
     | ParkEnded
     | Cancel
     | CloseRun
+    | SuspendRun
     | Note
     | RunFenced
     | ResumeRun

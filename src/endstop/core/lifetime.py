@@ -42,10 +42,21 @@ class RunClosing:
 
 
 @record
-class RunInterrupted:
-    """The run's driver is gone; what had begun is settled, what had not may be resumed."""
+class RunSuspending:
+    """The run is about to be let go: what runs is stopped, and nothing of it moves on."""
 
     run: str
+
+
+@record
+class RunInterrupted:
+    """The run's driver is gone; what had begun is settled, what had not may be resumed.
+
+    `clean`: it let go of the run itself, and what had not started by then has never begun.
+    """
+
+    run: str
+    clean: bool = False
 
 
 @record

@@ -36,11 +36,13 @@ class Unfinished:
         "_batches",
         "_begun",
         "_cancelled",
+        "_clean",
         "_closing",
         "_commits",
         "_declared",
         "_interrupted",
         "_left",
+        "_started",
         "_stopping",
         "ended",
         "open",
@@ -64,6 +66,9 @@ class Unfinished:
         self._batches: dict[str, Reason | None] = {}
         self._stopping: set[str] = set()
         self._begun: set[str] = set()
+        self._started: set[str] = set()
+        # Whether the last driver let go of the run itself, with nothing running.
+        self._clean = False
         self._commits: dict[str, bool | None] = {}
         self._left: dict[str, Effect] = {}
         self._attempts: dict[str, int] = {}
@@ -91,6 +96,7 @@ class Unfinished:
                     self._stopping.add(event.call)
                 case e.CallRetried():
                     self._begun.discard(event.call)
+                    self._started.discard(event.call)
                     self._left[event.call] = event.effect
                     self._attempts[event.call] = event.attempt
                     self._commits.pop(event.call, None)
@@ -98,6 +104,14 @@ class Unfinished:
                     self.open[event.call] = event
                 case e.CallGranted() | e.CallStarted():
                     self._begun.add(event.call)
+                    if isinstance(event, e.CallStarted):
+                        self._started.add(event.call)
+                case e.RunInterrupted(clean=True):
+                    # It was there to see that no worker had claimed what was only granted.
+                    self._clean = True
+                    self._begun &= self._started
+                case e.RunResumed():
+                    self._clean = False
                 case e.CommitBegan():
                     self._commits[event.call] = None
                 case e.CommitEnded():
@@ -116,7 +130,7 @@ class Unfinished:
     def may_have_begun(self, call: str) -> bool:
         """Whether the body of an open call may have begun."""
         effect = self.open[call].contract.effect
-        return call in self._begun or effect is EffectClass.IDEMPOTENT
+        return call in self._begun or (effect is EffectClass.IDEMPOTENT and not self._clean)
 
     @property
     def begun(self) -> list[str]:
@@ -147,7 +161,7 @@ class Unfinished:
         if self._cancelled or (self._closing and len(lost) == len(self.open)):
             found += [e.BatchClosed(run=self.run, batch=batch) for batch in self._batches]
             return [*found, run_end(self.run, self._declared, self._cancelled)]
-        return [*found, e.RunInterrupted(run=self.run)]
+        return [*found, e.RunInterrupted(run=self.run, clean=self._clean)]
 
     def losing(self, calls: Iterable[str]) -> list[e.Event]:
         """The endings of open calls that nobody will take up again."""

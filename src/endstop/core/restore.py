@@ -59,6 +59,7 @@ class _Replay:
         self.asked: dict[str, tuple[float, e.ApprovalAsked]] = {}
         self.meters: dict[str, Meter] = {}
         self.paused: set[str] = set()
+        self.clean = False
         self.rules: dict[str, tuple[float, e.RuleMade]] = {}
 
     def read(self, at: float, event: e.Event) -> None:
@@ -91,6 +92,21 @@ class _Replay:
         assert self.run is not None
         if event.spent is not None:
             self.run.budget.spend(event.spent)
+
+    def _interrupted(self, event: e.RunInterrupted) -> None:
+        self.clean = event.clean
+        if not event.clean:
+            return
+        for call in self.calls.values():
+            if call.phase is Phase.GRANTED:
+                # No worker had claimed it, and none will: it stands in line again.
+                call.phase, call.stage = Phase.QUEUED, Stage.ORDER
+                self.meters.pop(call.id, None)
+                if call.retried is None:
+                    _uncount(call)
+
+    def _resumed(self, event: e.RunResumed) -> None:
+        self.clean = False
 
     def _ended(self, event: e.RunEnded) -> None:
         assert self.run is not None
@@ -274,7 +290,8 @@ class _Replay:
             # Granted is as good as begun: nobody knows how far its worker came.
             call.started = True
             call.meter = Meter(now - meter.ran_s(self.at))
-        if call.contract.effect is EffectClass.IDEMPOTENT and call.left is Effect.NONE:
+        idempotent = call.contract.effect is EffectClass.IDEMPOTENT
+        if idempotent and call.left is Effect.NONE and not self.clean:
             # Such a body does not wait for its record: it may have begun without one.
             call.left = Effect.UNKNOWN
         if call.phase is not Phase.AWAITING_APPROVAL:
@@ -289,12 +306,22 @@ class _Replay:
         self.state.timers.set(call, None if expires_s is None else call.phase_at + expires_s)
 
 
+def _uncount(call: CallState) -> None:
+    budget = call.run.budget
+    budget.uncount(call.tool)
+    if call.reserved is not None:
+        budget.release(call.reserved)
+        call.reserved = None
+
+
 _READ: dict[type, Callable[[_Replay, Any], None]] = {
     e.RunOpened: _Replay._opened,
     e.RunCancelled: _Replay._cancelled,
     e.RunClosing: _Replay._closing,
     e.RuleMade: _Replay._rule_made,
     e.RuleRevoked: _Replay._rule_revoked,
+    e.RunInterrupted: _Replay._interrupted,
+    e.RunResumed: _Replay._resumed,
     e.RunEnded: _Replay._ended,
     e.Noted: _Replay._noted,
     e.BatchOpened: _Replay._batch_opened,

@@ -75,10 +75,6 @@ def closing(state: State, event: e.RunClosing, now: float) -> None:
     state.check_runs.append(run)
 
 
-def interrupted(state: State, event: e.RunInterrupted, now: float) -> None:
-    assert not state.runs[event.run].ended, "only a run without an ending is interrupted"
-
-
 def resumed(state: State, event: e.RunResumed, now: float) -> None:
     run = state.runs[event.run]
     assert not run.ended, "an ending absorbs"
@@ -97,7 +93,7 @@ def ended(state: State, event: e.RunEnded, now: float) -> None:
     run = state.runs[event.run]
     assert not run.ended, "a run ends once (law 3 one-ending)"
     assert run.open_batches == 0, "a run ends after its batches"
-    run.ended = True
+    run.ended, run.suspending = True, False
     state.rules.pop(run.id, None)
 
 

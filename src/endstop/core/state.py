@@ -39,15 +39,19 @@ from endstop.core.terms import (
 
 
 class Stage(IntEnum):
-    """Where a queued call stands between being ready and being granted; `gate.py` moves it."""
+    """Where a queued call stands between being ready and being granted; `gate.py` moves it.
+
+    What is `WITHDRAWN` belongs to a run that is let go: it stands nowhere and holds nothing.
+    """
 
     OUTSIDE = 0
     ORDER = 1
-    RESTING = 2
-    RESOURCES = 3
-    LANE = 4
-    SLOT = 5
-    THROUGH = 6
+    WITHDRAWN = 2
+    RESTING = 3
+    RESOURCES = 4
+    LANE = 5
+    SLOT = 6
+    THROUGH = 7
 
 
 # Python 3.11 finds an enum member at several times the cost of a global.
@@ -201,7 +205,8 @@ class BatchState:
 class RunState:
     """One agent execution. `seq` is the number of its last recorded event; `unsure` are the calls
     of it, and of those that it continues, of which it is not known what they did. `declared` is how
-    it is to end, where somebody said so before it was cancelled."""
+    it is to end, where somebody said so before it was cancelled. It has `ended` when nothing more
+    follows here: it has its ending, or was `let_go` for somebody else to take up."""
 
     __slots__ = (
         "attached",
@@ -213,10 +218,12 @@ class RunState:
         "ended",
         "fenced",
         "id",
+        "let_go",
         "mode",
         "open_batches",
         "parent",
         "seq",
+        "suspending",
         "unsure",
     )
 
@@ -232,6 +239,8 @@ class RunState:
         self.closing = False
         self.declared: Outcome | None = None
         self.fenced = False
+        self.suspending = False
+        self.let_go = False
         self.ended = False
         self.seq = 0
         self.unsure = {one.key: one for one in opened.inherited} or None
@@ -317,10 +326,12 @@ class State:
         self.check_runs: deque[RunState] = deque()
 
     def batch(self, batch_id: str) -> BatchState | None:
-        """The batch with this id."""
+        """The batch with this id; none of a run that was let go."""
         run_id, _, number = batch_id.partition("/")
         run = self.runs.get(run_id)
-        if run is None or not number.isdigit() or int(number) >= len(run.batches):
+        if run is None or run.let_go:
+            return None
+        if not number.isdigit() or int(number) >= len(run.batches):
             return None
         return run.batches[int(number)]
 

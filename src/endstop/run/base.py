@@ -9,7 +9,6 @@ import contextvars
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import UnionType
 
@@ -19,16 +18,13 @@ from endstop.core.gate import waits_for
 from endstop.core.record import EMPTY
 from endstop.core.state import CallState
 from endstop.core.terms import (
-    CANCEL_REASONS,
     Isolation,
     Limits,
-    Mode,
     Phase,
-    Reason,
     Refusal,
     ToolCall,
 )
-from endstop.errors import CallerError, NotFound, RuntimeClosed, StaleWriter
+from endstop.errors import CallerError, RuntimeClosed, StaleWriter
 from endstop.run.approvals import Approvals, Pending
 from endstop.run.clock import Clock
 from endstop.run.engine import Engine
@@ -41,7 +37,8 @@ from endstop.run.plans import Plan, Planner, digest
 from endstop.run.promise import Promise
 from endstop.run.questions import Questions
 from endstop.run.remembering import Rules
-from endstop.run.results import BatchResult, CallResult, CallView
+from endstop.run.results import BatchResult, CallView
+from endstop.run.stopping import Stopping
 from endstop.run.submitted import Books, Own, here
 from endstop.store import open_journal
 from endstop.store.protocol import Journal
@@ -67,7 +64,7 @@ class BatchTerms:
     refused: Mapping[int, Refusal] = field(default_factory=dict)
 
 
-class BaseRuntime(Approvals, Rules, Questions):
+class BaseRuntime(Approvals, Rules, Questions, Stopping):
     """The part of a runtime that is the same whether the caller has an event loop or not."""
 
     def __init__(
@@ -245,8 +242,9 @@ class BaseRuntime(Approvals, Rules, Questions):
             output_bytes=self.config.sizes.output_bytes,
         )
 
-    def _results(self, batch_id: str) -> BatchResult:
-        """The answers of a closed batch. Raises where another driver took the run over."""
+    def _results(self, batch_id: str, over: Promise) -> BatchResult:
+        """The answers of a closed batch. Raises where the run was let go, or taken over."""
+        over.check()
         self._check_owned(batch_id)
         calls = self.engine.calls_of(batch_id)
         return BatchResult(batch_id, [self.engine.result(call) for call in calls])
@@ -259,41 +257,6 @@ class BaseRuntime(Approvals, Rules, Questions):
             error = StaleWriter(f"run {run_id!r} was given up: the journal took no more of it")
         if error is not None:
             raise error
-
-    def _stop_all(self) -> list[Promise]:
-        """Close and cancel every run that has not ended; promises that they are over."""
-        over = []
-        for run in list(self.engine.state.runs.values()):
-            # Another thread may end and forget it meanwhile: then there is nothing to stop.
-            with suppress(NotFound):
-                if not run.ended:
-                    over.append(self.engine.promise(run.id))
-                    said = i.CloseRun(run=run.id), i.Cancel(target=run.id, reason=Reason.SHUTDOWN)
-                    # Where somebody works on it, that is stopped: the run has not come to its end.
-                    for one in reversed(said) if run.id in self.driven else said:
-                        self.engine.tell(one)
-        return over
-
-    def _cancel(
-        self, target: str, reason: Reason | str, mode: Mode | str
-    ) -> tuple[bool, list[CallState], list[CallResult]]:
-        if not isinstance(target, str):
-            raise CallerError(
-                f"cancel() takes the id of a run, batch or call, not {type(target).__name__}"
-            )
-        try:
-            why, how = Reason(reason), Mode(mode)
-        except ValueError as problem:
-            raise CallerError(f"cancel: {problem}") from None
-        if why not in CANCEL_REASONS:
-            known = ", ".join(sorted(CANCEL_REASONS))
-            raise CallerError(f"{why} is no reason for a cancel; the reasons are: {known}")
-        # Looked at before: what is over now was over before the cancel came.
-        calls = self.engine.calls_of(target)
-        over = [call for call in calls if self.engine.is_told(call)]
-        already = [self.engine.result(call) for call in over]
-        accepted = self.engine.tell(i.Cancel(target=target, reason=why, mode=how))
-        return accepted, [call for call in calls if call not in over], already
 
     # -- asking and answering
 

@@ -18,11 +18,11 @@ from typing import Any, Self
 
 from endstop.config import Config
 from endstop.core import inputs as i
-from endstop.core.noting import make_note
 from endstop.core.state import CallState
-from endstop.core.terms import Isolation, Limits, Mode, Outcome, Phase, Reason, ToolCall
+from endstop.core.terms import Isolation, Limits, Mode, Phase, Reason, ToolCall
 from endstop.run.approvals import Handler
 from endstop.run.base import BaseRuntime, BatchTerms
+from endstop.run.blocking_run import BlockingRun as BlockingRun
 from endstop.run.cancelling import BlockingCancellation
 from endstop.run.clock import Clock, monotonic
 from endstop.run.errands import Errands
@@ -37,13 +37,10 @@ from endstop.run.hooks import (
     preparing,
     refusal,
 )
-from endstop.run.labels import declared_outcome
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult
-from endstop.run.resuming import finish_blocking, resume_blocking
-from endstop.run.submitted import close_after
-from endstop.run.uses import Uses
+from endstop.run.resuming import resume_blocking
 from endstop.run.waiting import Bell, CtrlC
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
@@ -139,10 +136,11 @@ class BlockingRuntime(BaseRuntime):
             for call_id, plan in unprepared:
                 self._begin_preparing(call_id, run.id, plan)
             parked = self._parking.begin()
-            self._until(self.engine.promise(batch), None)
+            over = self.engine.promise(batch)
+            self._until(over, None)
             if parked is not None:
                 self._go_on(parked)
-            result = self._results(batch)
+            result = self._results(batch, over)
             run.batches.append(result)
             self._show(batch)
         if ctrl_c.pressed:
@@ -188,17 +186,26 @@ class BlockingRuntime(BaseRuntime):
         """Stop a run, batch or call, from any thread; accepted when this returns (law 2).
 
         Call `wait()` on what it returns to wait until it is over and to learn what ended how.
-        Raises NotFound for an unknown id.
+        Raises as `Runtime.cancel` does.
         """
-        accepted, opened, already = self._cancel(target, reason, mode)
-        return BlockingCancellation(self, target, accepted, opened, already)
+        return BlockingCancellation(self, target, self._cancel(target, reason, mode))
 
-    def close(self) -> None:
-        """Stop what still runs (reason `shutdown`), within the ladder's bounds, and let go."""
+    def suspend(self, run_id: str) -> bool:
+        """Let a run go in which nothing runs; see `Runtime.suspend`."""
+        over = self._begin_suspend(run_id)
+        if over is None:
+            return False
+        self._until(over, None)
+        self._check_suspended(over)
+        self.engine.journal.release(run_id)
+        return True
+
+    def close(self, *, suspend: bool = False) -> None:
+        """Stop what still runs (reason `shutdown`), and let go; see `Runtime.close`."""
         if self._closed:
             return
         self._closed = True
-        for over in self._stop_all():
+        for over in self._stop_all(suspend):
             self._until(over, None)
         self._hook_threads.close()
         self._close_handlers()
@@ -304,76 +311,3 @@ class BlockingRuntime(BaseRuntime):
         limit_s = self.config.timeouts.hooks
         if not self._hook_threads.submit(work) or not self._until(over, limit_s):
             log.error("after-hook %s did not return in time; the result stands", hook_name(hook))
-
-
-class BlockingRun:
-    """One agent execution on a blocking runtime; a context manager that closes it."""
-
-    def __init__(self, runtime: BlockingRuntime, run_id: str) -> None:
-        self.id = run_id
-        self.batches: list[BatchResult] = []
-        self.closed = False
-        self._runtime = runtime
-        self._uses = Uses(lambda: runtime.engine.forget(run_id))
-
-    def execute(
-        self,
-        calls: Iterable[ToolCall],
-        *,
-        parallel: int | None = None,
-        timeout_s: float | None = None,
-        deadline_s: float | None = None,
-        together: bool = False,
-        on_failure: str = "continue",
-    ) -> BatchResult:
-        """Run the tool calls of one model reply; see `Run.execute`.
-
-        Ctrl-C in the main thread stops the run; KeyboardInterrupt is raised when every call has its
-        answer, and the answers are in `batches`.
-        """
-        terms = BatchTerms(
-            parallel=parallel,
-            timeout_s=timeout_s,
-            deadline_s=deadline_s,
-            together=together,
-            on_failure=on_failure,
-        )
-        with self._uses:
-            return self._runtime._execute(self, calls, terms)
-
-    def finish(self) -> list[BatchResult]:
-        """Wait until all batches are over; see `Run.finish`."""
-        with self._uses:
-            return finish_blocking(self._runtime, self)
-
-    def cancel(
-        self, reason: Reason | str = Reason.CANCELLED_BY_USER, mode: Mode | str = Mode.INTERRUPT
-    ) -> BlockingCancellation:
-        """Stop the whole run, from any thread; see `Runtime.cancel`."""
-        return self._runtime.cancel(self.id, reason, mode)
-
-    def note(self, kind: str, body: Mapping[str, object], *, call: str | None = None) -> bool:
-        """Keep a note in the run's history; see `Run.note`."""
-        return self._runtime.engine.tell(make_note(self.id, kind, body, call))
-
-    def close(self, *, outcome: Outcome | str | None = None) -> None:
-        """Say that no further batch will come; see `Run.close`."""
-        declared = declared_outcome(outcome)
-        self.closed = True
-        engine = self._runtime.engine
-        if self.id in engine.state.runs:
-            engine.tell(i.CloseRun(run=self.id, outcome=declared))
-            self._uses.close()
-        if self._runtime.books is not None:
-            self._runtime.books.closed(self.id)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        close_after(self.close, error)

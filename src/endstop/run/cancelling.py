@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from endstop.core.state import CallState
-from endstop.run.results import CallResult, CancelReport
+from endstop.run.results import CancelReport
+from endstop.run.stopping import Accepted
 
 if TYPE_CHECKING:
     from endstop.run.blocking import BlockingRuntime
@@ -18,16 +18,13 @@ class BlockingCancellation:
         self,
         runtime: BlockingRuntime,
         target: str,
-        accepted: bool,
-        opened: list[CallState],
-        already: list[CallResult],
+        cancel: Accepted,
     ) -> None:
         self.target = target
-        self.accepted = accepted
+        self.accepted = cancel.accepted
         self._runtime = runtime
-        self._opened = opened
-        self._already = already
-        self._promises = [runtime.engine.promise(call.id) for call in opened]
+        self._opened, self._already, self._ended = cancel.opened, cancel.already, cancel.ended
+        self._promises = [runtime.engine.promise(call.id) for call in self._opened]
 
     def wait(self, timeout_s: float | None = None) -> CancelReport:
         """Wait until what was cancelled is over; the ladder bounds that. At most `timeout_s`."""
@@ -39,10 +36,13 @@ class BlockingCancellation:
             target=self.target,
             accepted=self.accepted,
             over=over,
-            ended=tuple(
-                self._runtime.engine.result(call)
-                for call, promise in zip(self._opened, self._promises, strict=True)
-                if promise.done
+            ended=(
+                *self._ended,
+                *(
+                    self._runtime.engine.result(call)
+                    for call, promise in zip(self._opened, self._promises, strict=True)
+                    if promise.done
+                ),
             ),
             already_over=tuple(self._already),
         )

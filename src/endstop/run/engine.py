@@ -26,7 +26,8 @@ from endstop.core import inputs as i
 from endstop.core.decide import step
 from endstop.core.state import CallState, RunState, State
 from endstop.core.terms import How, Isolation
-from endstop.errors import JournalError
+from endstop.errors import JournalError, NotFound, RunSuspended
+from endstop.run import forgetting
 from endstop.run.audience import Audience
 from endstop.run.clock import Clock
 from endstop.run.driver import Driver
@@ -257,7 +258,7 @@ class Engine:
                     self._fence(run, error)
             if error is not None:
                 self.audience.show(events, recorded=False)
-                self._unrecorded(events)
+                self._unrecorded(events, error)
                 return
             for act, event in waiting:
                 act(self, event)
@@ -265,11 +266,13 @@ class Engine:
 
         ticket.then(decided)
 
-    def _unrecorded(self, events: Iterable[e.Event]) -> None:
+    def _unrecorded(self, events: Iterable[e.Event], error: Exception) -> None:
         """What could not be recorded is not shown as an ending, but nobody is left waiting."""
         for event in events:
             if isinstance(event, e.CallSettled):
                 self._let_go(event)
+            elif isinstance(event, e.RunInterrupted):
+                forgetting.let_go(self, event.run, error)
         for name in ended_by(events):
             self._keep(name)
 
@@ -305,6 +308,10 @@ class Engine:
         if event.call in self._unparking:
             self.go_on(event.call)
 
+    def _interrupted(self, event: e.RunInterrupted) -> None:
+        words = "was suspended: what had not begun is pending; resume it to go on"
+        forgetting.let_go(self, event.run, RunSuspended(f"run {event.run!r} {words}"))
+
     def _unpark(self, event: e.CallUnparked) -> None:
         self.go_on(event.call)
 
@@ -339,6 +346,13 @@ class Engine:
                 return over
             return self._promises.setdefault(target, Promise(self._promise_lock))
 
+    def life_of(self, run_id: str) -> Promise:
+        """A promise that a run is over here; one that nobody keeps for a run that is not here."""
+        try:
+            return self.promise(run_id)
+        except NotFound:
+            return Promise(self._promise_lock)
+
     def is_told(self, call: CallState) -> bool:
         """Whether a call is settled and its ending is recorded."""
         with self.lock:
@@ -362,23 +376,8 @@ class Engine:
         return CallResult(settled, call.model_id, call.tool, call.arguments, call.earlier)
 
     def forget(self, run_id: str) -> None:
-        """Drop an ended run from memory; what its abandoned workers hold stays on the books."""
-        with self.lock:
-            run = self.state.runs.get(run_id)
-            if run is None or not run.ended:
-                return
-            for batch in run.batches:
-                for call in batch.calls:
-                    if not call.alive:
-                        self.state.calls.pop(call.id, None)
-                        self.plans.pop(call.id, None)
-                if batch.id not in self._recording:
-                    self._promises.pop(batch.id, None)
-            self._leaving.add(run_id)
-            if not any(call.alive for batch in run.batches for call in batch.calls):
-                self._leaving.remove(run_id)
-                del self.state.runs[run_id]
-                self.fences.pop(run_id, None)
+        """Drop a run that is over here; what its abandoned workers hold stays on the books."""
+        forgetting.forget(self, run_id)
 
     def recover(self) -> list[str]:
         """Make the journal's orphans honest (law 16); returns the runs that were settled."""
@@ -394,6 +393,7 @@ _ACT: dict[type, Callable[[Engine, Any], None]] = {
     e.CallUnparked: Engine._unpark,
     e.BatchClosed: lambda engine, event: engine._keep(event.batch),
     e.RunEnded: lambda engine, event: engine._keep(event.run),
+    e.RunInterrupted: Engine._interrupted,
     e.ApprovalAsked: lambda engine, event: engine.on_question(event),
     e.ApprovalAnswered: lambda engine, event: engine.on_question(event),
 }

@@ -200,15 +200,15 @@ class Errands:
 
     def _cancel(self, runtime: BaseRuntime, request: Request) -> dict[str, Any]:
         body = request.body
-        accepted, opened, over = runtime._cancel(
-            request.target, body.get("reason", ""), body.get("mode", "")
+        cancel = runtime._cancel(
+            request.target, body.get("reason", ""), body.get("mode", ""), gone=False
         )
-        self._stopping += opened
+        self._stopping += cancel.opened
         return {
             "what": "cancelled",
-            "accepted": accepted,
-            "open": [call.id for call in opened],
-            "over": [result.call_id for result in over],
+            "accepted": cancel.accepted,
+            "open": [call.id for call in cancel.opened],
+            "over": [result.call_id for result in cancel.already],
         }
 
     def _answer(self, runtime: BaseRuntime, request: Request) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from endstop.core import inputs as i
 from endstop.core.noting import make_note
-from endstop.core.state import CallState
 from endstop.core.terms import Mode, Money, Outcome, Reason, ToolCall
 from endstop.run.base import BatchTerms
 from endstop.run.labels import declared_outcome
-from endstop.run.results import BatchResult, CallResult, CancelReport
+from endstop.run.results import BatchResult, CancelReport
 from endstop.run.resuming import finish_on
+from endstop.run.stopping import Accepted
 from endstop.run.submitted import close_after
 from endstop.run.uses import Uses
 
@@ -31,6 +31,7 @@ class Run:
         self.closed = False
         self._runtime = runtime
         self._uses = Uses(lambda: runtime.engine.forget(run_id))
+        self._life = runtime.engine.life_of(run_id)
 
     async def execute(
         self,
@@ -60,6 +61,7 @@ class Run:
             together=together,
             on_failure=on_failure,
         )
+        self._life.check()
         with self._uses:
             return await self._runtime._execute(self, calls, terms)
 
@@ -69,6 +71,7 @@ class Run:
 
         Cancelling the task that waits here cancels the run, as in `execute`.
         """
+        self._life.check()
         with self._uses:
             return await finish_on(self._runtime, self)
 
@@ -94,7 +97,8 @@ class Run:
         what the note tells of; it counts in the run's budget (law 20 paid-once). From any thread.
         Raises CallerError for a kind that is no short text and a body that is no JSON object.
         """
-        return self._runtime.engine.tell(make_note(self.id, kind, body, call, spent))
+        note = make_note(self.id, kind, body, call, spent)
+        return self._life.error is None and self._runtime.engine.tell(note)
 
     def close(self, *, outcome: Outcome | str | None = None) -> None:
         """Say that no further batch will come, and, with `outcome`, how the run ends.
@@ -107,7 +111,7 @@ class Run:
         declared = declared_outcome(outcome)
         self.closed = True
         engine = self._runtime.engine
-        if self.id in engine.state.runs:
+        if self._life.error is None and self.id in engine.state.runs:
             engine.tell(i.CloseRun(run=self.id, outcome=declared))
             self._uses.close()
         if self._runtime.books is not None:
@@ -132,16 +136,13 @@ class Cancellation:
         self,
         runtime: Runtime,
         target: str,
-        accepted: bool,
-        opened: list[CallState],
-        already: list[CallResult],
+        cancel: Accepted,
     ) -> None:
         self.target = target
-        self.accepted = accepted
+        self.accepted = cancel.accepted
         self._runtime = runtime
-        self._opened = opened
-        self._already = already
-        self._promises = [runtime.engine.promise(call.id) for call in opened]
+        self._opened, self._already, self._ended = cancel.opened, cancel.already, cancel.ended
+        self._promises = [runtime.engine.promise(call.id) for call in self._opened]
 
     def __await__(self) -> Generator[Any, None, CancelReport]:
         return self._report().__await__()
@@ -157,6 +158,9 @@ class Cancellation:
             target=self.target,
             accepted=self.accepted,
             over=True,
-            ended=tuple(self._runtime.engine.result(call) for call in self._opened),
+            ended=(
+                *self._ended,
+                *(self._runtime.engine.result(call) for call in self._opened),
+            ),
             already_over=tuple(self._already),
         )

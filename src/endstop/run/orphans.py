@@ -12,6 +12,9 @@ from endstop.core import events as e
 from endstop.core.recovery import Unfinished
 from endstop.core.terms import Mode, Reason
 from endstop.errors import CallerError, NotFound
+from endstop.run.answers import recorded_answers
+from endstop.run.results import CallResult
+from endstop.run.takeover import stopping
 from endstop.store.protocol import Durability, Journal, Recorded
 
 
@@ -84,3 +87,30 @@ class Orphan:
     def let_go(self) -> None:
         """Leave the run as it is, for whoever comes."""
         self._journal.release(self.run)
+
+
+def stop_orphan(
+    journal: Journal, run: str, target: str, reason: Reason, mode: Mode
+) -> tuple[bool, list[CallResult]] | None:
+    """Stop a run that nobody drives, or a batch or call of it.
+
+    Returns whether there was anything to stop, and the calls that are over by that.
+    What never began is cancelled, and of the rest nothing is claimed (laws 5 and 16). None where
+    there is nothing to take over: no such run, or one that has ended. Raises CallerError where it
+    is driven.
+    """
+    try:
+        orphan = Orphan(journal, run)
+    except NotFound:
+        return None
+    try:
+        before = [one.event for one in orphan.recorded]
+        if orphan.left.ended:
+            return None
+        found = stopping(before, target, reason, mode, may_live=False)
+        orphan._append(found)
+    finally:
+        orphan.let_go()
+    ends = {event.call for event in found if isinstance(event, e.CallSettled)}
+    answers, _ = recorded_answers([*before, *found])
+    return bool(found), [answer for answer in answers if answer.call_id in ends]

@@ -31,7 +31,9 @@ _ENDED: dict[type, Callable[[Any], str]] = {
     e.BatchClosed: attrgetter("batch"),
     e.RunEnded: attrgetter("run"),
 }
-_WAITS = frozenset({e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded, e.Noted})
+_WAITS = frozenset(
+    {e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded, e.RunInterrupted, e.Noted}
+)
 
 
 def by_run(events: list[e.Event]) -> Iterator[tuple[str, list[e.Event], list[e.Event]]]:

@@ -20,11 +20,12 @@ from endstop.core.decide import step
 from endstop.core.recovery import Unfinished
 from endstop.core.restore import restore
 from endstop.core.settling import may_run_again
-from endstop.core.terms import Earlier, Isolation, Phase, Reason, Refusal
+from endstop.core.terms import Isolation, Phase, Reason, Refusal
 from endstop.errors import CallerError, RuntimeClosed
+from endstop.run.answers import recorded_results
 from endstop.run.orphans import Orphan
 from endstop.run.plans import Plan
-from endstop.run.results import BatchResult, CallResult
+from endstop.run.results import BatchResult
 from endstop.run.submitted import here
 from endstop.tools.tool import Tool
 
@@ -186,45 +187,8 @@ def _final_arguments(events: Any) -> dict[str, dict[str, Any] | None]:
     return found
 
 
-def recorded_results(events: Any) -> list[BatchResult]:
-    """The answers of the closed batches of a run, in request order (law 4 one-answer)."""
-    accepted: dict[str, e.CallAccepted] = {}
-    arguments: dict[str, dict[str, Any] | None] = {}
-    endings: dict[str, e.CallSettled] = {}
-    closed: list[str] = []
-    earlier: dict[str, Earlier | None] = {}
-    for event in events:
-        match event:
-            case e.CallAccepted():
-                accepted[event.call], arguments[event.call] = event, event.arguments
-            case e.ApprovalAsked() | e.CallQueued() if event.arguments is not None:
-                arguments[event.call] = event.arguments
-            case e.CallSettled():
-                endings[event.call] = event
-            case e.CallGranted():
-                earlier[event.call] = event.earlier
-            case e.BatchClosed():
-                closed.append(event.batch)
-            case _:
-                pass
-    batches: dict[str, list[CallResult]] = {batch: [] for batch in closed}
-    for name, one in accepted.items():
-        if one.batch in batches:
-            batches[one.batch].append(
-                CallResult(
-                    endings[name], one.model_id, one.tool, arguments[name], earlier.get(name)
-                )
-            )
-    return in_order({batch: BatchResult(batch, found) for batch, found in batches.items()})
-
-
 def batches_of(engine: Engine, run_id: str) -> list[str]:
     """The batches of a run, in order; none where it is not here any more."""
     with engine.lock:
         run = engine.state.runs.get(run_id)
         return [batch.id for batch in run.batches] if run is not None else []
-
-
-def in_order(results: dict[str, BatchResult]) -> list[BatchResult]:
-    """The answers of batches in the order in which they were asked for."""
-    return sorted(results.values(), key=lambda one: int(one.batch_id.rpartition("/")[2]))

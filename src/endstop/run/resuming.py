@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 from endstop.core import inputs as i
 from endstop.core.terms import Reason
 from endstop.core.text import describe_error
+from endstop.run.answers import in_order
 from endstop.run.plans import Plan
 from endstop.run.promise import Promise
 from endstop.run.reconciling import answer_of, no_answer, question_of
 from endstop.run.results import BatchResult
-from endstop.run.resume import batches_of, in_order, take
+from endstop.run.resume import batches_of, take
 from endstop.run.waiting import CtrlC
 from endstop.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from endstop.run.blocking import BlockingRun, BlockingRuntime
+    from endstop.run.blocking import BlockingRuntime
+    from endstop.run.blocking_run import BlockingRun
     from endstop.run.handles import Run
     from endstop.run.runtime import Runtime
 
@@ -34,17 +36,19 @@ async def resume_on(runtime: Runtime, run_id: str, tools: Mapping[str, Tool] | N
     from endstop.run.handles import Run
 
     taken = take(runtime, run_id, tools)
-    run = Run(runtime, run_id)
-    run.batches = taken.results()
     if taken.ended:
-        run.closed = True
-        return run
+        over = Run(runtime, run_id)
+        over.batches, over.closed = taken.results(), True
+        return over
     try:
         told = await asyncio.gather(*[_ask(runtime, plan) for plan in taken.ask])
     except BaseException:
         taken.let_go()
         raise
-    for call_id, plan in taken.go_on(told):
+    unprepared = taken.go_on(told)
+    run = Run(runtime, run_id)
+    run.batches = taken.results()
+    for call_id, plan in unprepared:
         runtime._begin_preparing(call_id, run_id, plan)
     runtime._errands.catch_up()
     runtime._ask_again(run_id)
@@ -70,10 +74,11 @@ async def finish_on(runtime: Runtime, run: Run) -> list[BatchResult]:
     for batch in batches_of(runtime.engine, run.id):
         if batch in known:
             continue
-        stopped = await runtime._until(
-            runtime.engine.promise(batch), lambda: runtime.engine.tell(cancel)
-        )
-        known[batch] = runtime._results(batch)
+        over = runtime.engine.promise(batch)
+        stopped = await runtime._until(over, lambda: runtime.engine.tell(cancel))
+        if stopped and over.error is not None:
+            raise asyncio.CancelledError
+        known[batch] = runtime._results(batch, over)
         cancelled = await runtime._finish_after_hooks(batch) or stopped or cancelled
     run.batches = in_order(known)
     if cancelled:
@@ -83,20 +88,22 @@ async def finish_on(runtime: Runtime, run: Run) -> list[BatchResult]:
 
 def resume_blocking(runtime: BlockingRuntime, run_id: str) -> BlockingRun:
     """See `Runtime.resume`."""
-    from endstop.run.blocking import BlockingRun
+    from endstop.run.blocking_run import BlockingRun
 
     taken = take(runtime, run_id)
-    run = BlockingRun(runtime, run_id)
-    run.batches = taken.results()
     if taken.ended:
-        run.closed = True
-        return run
+        over = BlockingRun(runtime, run_id)
+        over.batches, over.closed = taken.results(), True
+        return over
     try:
         told = _ask_all(runtime, taken.ask)
     except BaseException:
         taken.let_go()
         raise
-    for call_id, plan in taken.go_on(told):
+    unprepared = taken.go_on(told)
+    run = BlockingRun(runtime, run_id)
+    run.batches = taken.results()
+    for call_id, plan in unprepared:
         runtime._begin_preparing(call_id, run_id, plan)
     runtime._errands.catch_up()
     runtime._ask_again(run_id)
@@ -131,8 +138,9 @@ def finish_blocking(runtime: BlockingRuntime, run: BlockingRun) -> list[BatchRes
         known = {result.batch_id: result for result in run.batches}
         for batch in batches_of(runtime.engine, run.id):
             if batch not in known:
-                runtime._until(runtime.engine.promise(batch), None)
-                known[batch] = runtime._results(batch)
+                over = runtime.engine.promise(batch)
+                runtime._until(over, None)
+                known[batch] = runtime._results(batch, over)
                 runtime._show(batch)
         run.batches = in_order(known)
     if ctrl_c.pressed:

@@ -163,13 +163,16 @@ class Runtime(AsyncHooks, BaseRuntime):
         for call_id, plan in unprepared:
             self._begin_preparing(call_id, run.id, plan)
         parked = self._parking.begin()
+        over = self.engine.promise(batch)
         cancelled = await self._until(
-            self.engine.promise(batch),
+            over,
             lambda: self.engine.tell(i.Cancel(target=run.id, reason=Reason.CANCELLED_BY_USER)),
         )
         if parked is not None:
             cancelled = await self._go_on(parked) or cancelled
-        result = self._results(batch)
+        if cancelled and over.error is not None:
+            raise asyncio.CancelledError
+        result = self._results(batch, over)
         run.batches.append(result)
         cancelled = await self._finish_after_hooks(batch) or cancelled
         if cancelled:
@@ -223,18 +226,41 @@ class Runtime(AsyncHooks, BaseRuntime):
         """Stop a run, batch or call, from any thread; accepted when this returns (law 2).
 
         Await what it returns to wait until it is over and to learn what ended how. Idempotent; a
-        stronger mode (`drain` < `interrupt` < `kill`) escalates. Raises NotFound for an unknown id.
+        stronger mode (`drain` < `interrupt` < `kill`) escalates. Of a run that nobody drives any
+        more, the journal says at once how it ends (law 16 survives-restart). Raises NotFound for an
+        unknown id and for a run that has ended, CallerError for one that another program drives.
         """
-        accepted, opened, already = self._cancel(target, reason, mode)
-        return Cancellation(self, target, accepted, opened, already)
+        return Cancellation(self, target, self._cancel(target, reason, mode))
 
-    async def close(self) -> None:
-        """Stop what still runs (reason `shutdown`), within the ladder's bounds, and let go."""
+    async def suspend(self, run_id: str) -> bool:
+        """Let a run go in which nothing runs: it leaves memory, and anybody may resume it.
+
+        What has not begun stays pending in the journal, approvals among it; whoever waits for the
+        run here gets `RunSuspended`. False, and nothing happens, while anything of it runs, once it
+        is cancelled or over, and while a run that it belongs to is still here (law 17
+        children-settle). Raises NotFound for a run that is not here.
+        """
+        over = self._begin_suspend(run_id)
+        if over is None:
+            return False
+        cancelled = await self._until(over, lambda: None)
+        self._check_suspended(over)
+        await self._in_hook_thread(lambda: self.engine.journal.release(run_id))
+        if cancelled:
+            raise asyncio.CancelledError
+        return True
+
+    async def close(self, *, suspend: bool = False) -> None:
+        """Stop what still runs (reason `shutdown`), within the ladder's bounds, and let go.
+
+        With `suspend`, what has not begun is not settled: its runs are let go as they are, for
+        whoever resumes them (laws 15 record-first and 16 survives-restart).
+        """
         if self._closed:
             return
         self._closed = True
         if self._loop is not None:
-            for over in self._stop_all():
+            for over in self._stop_all(suspend):
                 await self._until(over, lambda: None)
         if self._timer is not None:
             self._timer.cancel()

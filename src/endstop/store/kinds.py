@@ -11,6 +11,7 @@ KINDS = MappingProxyType(
         "run_opened": language.RunOpened,
         "run_cancelled": language.RunCancelled,
         "run_closing": language.RunClosing,
+        "run_suspending": language.RunSuspending,
         "run_interrupted": language.RunInterrupted,
         "run_resumed": language.RunResumed,
         "run_ended": language.RunEnded,

@@ -5,25 +5,31 @@ Public test tools; only reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from endstop.core import events as e
 from endstop.core.terms import DECLARABLE, Outcome, Reason
 
+_MOVES_ON = (
+    e.BatchOpened,
+    e.ApprovalAsked,
+    e.ApprovalAnswered,
+    e.CallQueued,
+    e.CallGranted,
+    e.CallStarted,
+    e.CallRetried,
+)
+"""What makes a run go on; none of it follows when the run was let go, until it is resumed."""
 
-def check_runs(events: Iterable[e.Event]) -> list[str]:
-    """Every law that a story breaks in the life of its runs."""
-    runs = _Runs()
-    for event in events:
-        runs.read(event)
-    return runs.wrong
 
+class RunLaws:
+    """Reads events one by one; of a declared ending and a cancel it keeps which was first.
 
-class _Runs:
-    """Reads events one by one; of a declared ending and a cancel it keeps which was first."""
+    `interrupted` are the runs that nobody drives.
+    """
 
-    def __init__(self) -> None:
-        self.wrong: list[str] = []
+    def __init__(self, wrong: list[str]) -> None:
+        self.wrong = wrong
+        self.suspending: set[str] = set()
+        self.interrupted: set[str] = set()
         self.ended: set[str] = set()
         self.settled: set[str] = set()
         self.accepted: set[str] = set()
@@ -32,6 +38,8 @@ class _Runs:
         self.declared: dict[str, Outcome] = {}
 
     def read(self, event: e.Event) -> None:
+        """Read one more event."""
+        self._driven(event)
         match event:
             case e.CallAccepted():
                 self.accepted.add(event.call)
@@ -46,6 +54,30 @@ class _Runs:
             case e.RunEnded():
                 self._ended(event)
                 self.ended.add(event.run)
+            case _:
+                pass
+
+    def _driven(self, event: e.Event) -> None:
+        run = event.run
+        match event:
+            case e.RunSuspending():
+                if run in self.ended or run in self.cancelled:
+                    self.wrong.append(f"law 3 one-ending: {run} was suspended after its end")
+                self.suspending.add(run)
+            case e.RunInterrupted():
+                if run in self.ended:
+                    self.wrong.append(f"law 3 one-ending: {run} was interrupted after its end")
+                self.interrupted.add(run)
+            case e.RunResumed() | e.RunEnded():
+                self.suspending.discard(run)
+                self.interrupted.discard(run)
+            # Whoever takes an interrupted run up says in the same step what becomes of its calls.
+            case e.CallRetried(reason=Reason.DRIVER_LOST):
+                pass
+            case _ if isinstance(event, _MOVES_ON):
+                if run in self.suspending or run in self.interrupted:
+                    kind = type(event).__name__
+                    self.wrong.append(f"law 15 record-first: {run} was let go and took {kind}")
             case _:
                 pass
 

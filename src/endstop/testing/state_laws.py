@@ -211,10 +211,14 @@ def _questions(state: State) -> Iterator[str]:
 
 def _phase_and_stage(call: CallState) -> Iterator[str]:
     match call.phase:
+        case _ if call.run.suspending and call.phase in _UNSTARTED:
+            agreed = call.stage is Stage.WITHDRAWN and call.phase is not Phase.GRANTED
         case Phase.PREPARING | Phase.AWAITING_APPROVAL:
             agreed = call.stage is Stage.OUTSIDE
         case Phase.QUEUED:
-            agreed = Stage.OUTSIDE < call.stage < Stage.THROUGH
+            agreed = (
+                call.stage is not Stage.WITHDRAWN and Stage.OUTSIDE < call.stage < Stage.THROUGH
+            )
         case Phase.GRANTED | Phase.RUNNING | Phase.STOPPING:
             agreed = call.stage is Stage.THROUGH
         case Phase.SETTLED:
@@ -286,7 +290,7 @@ def _one_batch(batch: BatchState) -> Iterator[str]:
 
 def _order(batch: BatchState) -> Iterator[str]:
     """Request order between calls that conflict, barriers, and calls that start together."""
-    queued = [c for c in batch.calls if c.stage > Stage.ORDER]
+    queued = [c for c in batch.calls if c.stage > Stage.WITHDRAWN]
     if batch.together and batch.unprepared and queued:
         yield f"law 1 one-door: {queued[0].id} went ahead, {batch.id} starts together"
     for call in queued:
@@ -305,6 +309,9 @@ def _one_run(state: State, run: RunState) -> Iterator[str]:
     open_batches = sum(not batch.closed for batch in run.batches)
     if run.open_batches != open_batches:
         yield f"law 3 one-ending: {run.id} counts {run.open_batches} open, not {open_batches}"
+    if run.let_go:
+        # Its calls are not here any more; what they took is counted where it is taken up.
+        return
     over = open_batches == 0 and (run.closing or run.cancelled is not None)
     if run.ended != over:
         yield f"law 3 one-ending: {run.id} ended={run.ended} with {open_batches} batches open"
@@ -361,7 +368,7 @@ def _nothing_left(state: State) -> Iterator[str]:
         if slots.taken or slots.abandoned or slots.line:
             yield f"law 12 no-leaked-lock: at rest {kind} slots are {slots.taken} taken"
     for run in state.runs.values():
-        if any(run.budget.reserved.values()):
+        if any(run.budget.reserved.values()) and not run.let_go:
             yield f"law 20 paid-once: at rest {run.id} still has money reserved"
         for batch in run.batches:
             if batch.order is not None and len(batch.order):

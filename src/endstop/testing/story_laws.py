@@ -12,43 +12,16 @@ from endstop.core import events as e
 from endstop.core.rules import RULES
 from endstop.core.state import worst
 from endstop.core.terms import (
-    CANCEL_REASONS,
-    Claim,
     Effect,
     EffectClass,
     Outcome,
     Phase,
     Reason,
-    StoppedBy,
 )
+from endstop.testing.ending_laws import CallStory, after_start, not_again, without_start
 from endstop.testing.human_laws import check_questions
-from endstop.testing.run_laws import check_runs
+from endstop.testing.run_laws import RunLaws
 from endstop.testing.state_laws import conflict
-
-_TIMED_OUT = frozenset({Reason.DEADLINE, Reason.IDLE, Reason.BATCH_DEADLINE})
-
-
-class _Call:
-    """What the story has told of one call so far."""
-
-    def __init__(self, accepted: e.CallAccepted) -> None:
-        self.accepted = accepted
-        self.claims: tuple[Claim, ...] = accepted.claims
-        self.phase = Phase.PREPARING
-        self.grants = 0
-        self.starts = 0
-        self.attempts = 0
-        self.left = Effect.NONE
-        self.reconciled: bool | None = None
-        self.stops: list[e.StopRequested] = []
-        self.asked = 0
-        self.kills = 0
-        self.question: str | None = None
-        self.commit: bool | None = None
-        self.in_commit = False
-        self.spent: dict[str, Decimal] = {}
-        self.ending: e.CallSettled | None = None
-        self.late_ends = 0
 
 
 class _Story:
@@ -56,20 +29,23 @@ class _Story:
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
-        self.calls: dict[str, _Call] = {}
+        self.calls: dict[str, CallStory] = {}
         self.sizes: dict[str, int] = {}
         self.of_batch: dict[str, list[str]] = {}
         self.closed: set[str] = set()
         self.parents: dict[str, str | None] = {}
         self.ended: dict[str, Outcome] = {}
         self.cancelled: dict[str, Reason] = {}
+        self.runs = RunLaws(self.wrong)
 
     def read(self, event: e.Event) -> None:
+        self.runs.read(event)
         match event:
             case (
                 e.RunOpened()
                 | e.RunCancelled()
                 | e.RunClosing()
+                | e.RunSuspending()
                 | e.RunInterrupted()
                 | e.RunResumed()
                 | e.RunEnded()
@@ -113,20 +89,38 @@ class _Story:
                 self._batch_closed(event)
             case e.RunEnded():
                 self._run_ended(event)
+            case e.RunSuspending():
+                self._let_go(event.run)
             case e.RunInterrupted():
-                self._interrupted(event.run)
+                self._interrupted(event)
             case e.RunResumed():
                 if event.run in self.ended or event.run in self.cancelled:
                     self.wrong.append(f"law 3 one-ending: {event.run} was resumed after its end")
             case e.RunClosing() | e.Noted() | e.RuleMade() | e.RuleRevoked():
                 pass
 
-    def _interrupted(self, run: str) -> None:
-        """An idempotent body does not wait for its record: it may have begun without one."""
+    def _interrupted(self, event: e.RunInterrupted) -> None:
+        """An idempotent body does not wait for its record: it may have begun without one.
+
+        Unless its driver let go of the run itself: then nothing runs, and what did not start never
+        has.
+        """
+        if event.clean:
+            self._let_go(event.run)
         for call in self.calls.values():
-            idempotent = call.accepted.contract.effect is EffectClass.IDEMPOTENT
-            if call.accepted.run == run and call.ending is None and idempotent:
+            if call.accepted.run != event.run or call.ending is not None:
+                continue
+            if event.clean:
+                if call.starts:
+                    self.wrong.append(f"law 15 record-first: {event.run} was let go as a call ran")
+            elif call.accepted.contract.effect is EffectClass.IDEMPOTENT:
                 call.left = worst(call.left, Effect.UNKNOWN)
+
+    def _let_go(self, run: str) -> None:
+        """What was granted and not claimed stands in line again."""
+        for call in self.calls.values():
+            if call.accepted.run == run and call.phase is Phase.GRANTED:
+                call.phase, call.grants = Phase.QUEUED, 0
 
     def _batch_closed(self, event: e.BatchClosed) -> None:
         if event.batch in self.closed:
@@ -154,7 +148,7 @@ class _Story:
         if event.index != len(members):
             self.wrong.append(f"law 4 one-answer: {event.call} is out of request order")
         members.append(event.call)
-        self.calls[event.call] = _Call(event)
+        self.calls[event.call] = CallStory(event)
 
     def _call_event(self, event: e.CallEvent) -> None:
         call = self.calls.get(event.call)
@@ -193,7 +187,7 @@ class _Story:
             case _:
                 self._during(call, event)
 
-    def _during(self, call: _Call, event: e.CallEvent) -> None:
+    def _during(self, call: CallStory, event: e.CallEvent) -> None:
         match event:
             case e.CommitBegan():
                 call.in_commit = True
@@ -225,7 +219,7 @@ class _Story:
             case _:
                 pass
 
-    def _towards_body(self, call: _Call, event: e.CallGranted | e.CallStarted) -> None:
+    def _towards_body(self, call: CallStory, event: e.CallGranted | e.CallStarted) -> None:
         name = type(event).__name__
         run, batch = event.run, call.accepted.batch
         if run in self.cancelled or batch in self.cancelled:
@@ -249,7 +243,7 @@ class _Story:
                     "which it conflicts with"
                 )
 
-    def _retried(self, call: _Call, event: e.CallRetried) -> None:
+    def _retried(self, call: CallStory, event: e.CallRetried) -> None:
         """Law 10: who may be tried again, how often, and under one budget."""
         contract, batch = call.accepted.contract, call.accepted.batch
         call.attempts += 1
@@ -278,7 +272,7 @@ class _Story:
         call.commit, call.in_commit = None, False
         call.reconciled = None
 
-    def _settled(self, call: _Call, event: e.CallSettled) -> None:
+    def _settled(self, call: CallStory, event: e.CallSettled) -> None:
         if call.ending is not None:
             self.wrong.append(f"law 3 one-ending: {event.call} was settled twice")
             return
@@ -289,11 +283,11 @@ class _Story:
             if (event.outcome, event.effect) != (Outcome.SUCCEEDED, Effect.DONE):
                 self.wrong.append(f"law 5 honest-effect: {event.call} was done, says its tool")
         elif call.starts:
-            self._after_start(call, event)
+            after_start(self.wrong, call, event)
         elif call.attempts or call.left is not Effect.NONE:
-            self._not_again(call, event)
+            not_again(self.wrong, call, event)
         else:
-            self._without_start(call, event)
+            without_start(self.wrong, call, event)
         sums = {money.currency: money.amount for money in event.spent}
         if {c: a for c, a in sums.items() if a} != {c: a for c, a in call.spent.items() if a}:
             recovered = event.reason is Reason.DRIVER_LOST and not event.spent
@@ -302,81 +296,19 @@ class _Story:
                     f"law 20 paid-once: {event.call} ends with {sums}, not {call.spent}"
                 )
 
-    def _without_start(self, call: _Call, event: e.CallSettled) -> None:
-        # A driver that is lost may have begun what it had no time to record.
-        lost = event.outcome is Outcome.LOST and event.reason is Reason.DRIVER_LOST
-        if event.effect is not Effect.NONE and not lost:
-            self.wrong.append(f"law 5 honest-effect: {event.call} never began, {event.effect}")
-        human = event.reason is Reason.ANSWERED_BY_HUMAN and event.outcome is Outcome.SUCCEEDED
-        cancelled = event.outcome is Outcome.CANCELLED and event.reason in CANCEL_REASONS
-        rejected = event.outcome is Outcome.REJECTED and event.reason not in CANCEL_REASONS
-        if not (human or cancelled or rejected or lost):
-            self.wrong.append(
-                f"law 5 honest-effect: {event.call} never began, {event.outcome}/{event.reason}"
-            )
-        if event.alive or event.stopped_by is not None or event.ran_s:
-            self.wrong.append(f"law 5 honest-effect: {event.call} never began and was stopped")
-
-    def _not_again(self, call: _Call, event: e.CallSettled) -> None:
-        """An earlier attempt began: its ending never says that nothing did."""
-        lost = event.reason is Reason.DRIVER_LOST
-        if event.effect is not call.left and not (lost and event.effect is Effect.UNKNOWN):
-            self.wrong.append(
-                f"law 5 honest-effect: {event.call} left {call.left}, says {event.effect}"
-            )
-        if event.outcome is Outcome.REJECTED:
-            self.wrong.append(f"law 5 honest-effect: {event.call} began and was rejected")
-        if event.alive or event.stopped_by is not None:
-            self.wrong.append(f"law 5 honest-effect: {event.call} was not running and was stopped")
-
-    def _after_start(self, call: _Call, event: e.CallSettled) -> None:
-        contract = call.accepted.contract
-        if event.outcome is Outcome.REJECTED:
-            self.wrong.append(f"law 5 honest-effect: {event.call} began and was rejected")
-        returned = event.reason in (Reason.OK, Reason.RESULT_UNSERIALISABLE)
-        if returned or call.commit:
-            told = event.effect is Effect.DONE or (not returned and call.in_commit)
-        elif call.left is not Effect.NONE:
-            told = event.effect is call.left
-        elif contract.effect is EffectClass.READ_ONLY:
-            told = event.effect is Effect.NONE
-        elif contract.commits and call.commit is None and not call.in_commit:
-            told = event.effect is Effect.NONE or event.reason is Reason.DRIVER_LOST
-        else:
-            told = event.effect is Effect.UNKNOWN
-        if not told:
-            self.wrong.append(
-                f"law 5 honest-effect: {event.call} {event.outcome}/{event.reason} "
-                f"says effect {event.effect}"
-            )
-        stopped = event.outcome in (Outcome.CANCELLED, Outcome.TIMED_OUT)
-        if stopped:
-            reasons = CANCEL_REASONS if event.outcome is Outcome.CANCELLED else _TIMED_OUT
-            if not call.stops or call.stops[0].reason is not event.reason:
-                self.wrong.append(f"law 2 right-target: {event.call} ends for a reason not asked")
-            if event.reason not in reasons:
-                self.wrong.append(
-                    f"law 5 honest-effect: {event.call} {event.outcome}/{event.reason}"
-                )
-            if event.stopped_by is StoppedBy.KILLED and not call.kills:
-                self.wrong.append(f"law 6 bounded-stop: {event.call} says killed and was not")
-            if not (call.asked or call.kills):
-                self.wrong.append(f"law 6 bounded-stop: {event.call} was stopped without a word")
-        if event.alive != (event.stopped_by is StoppedBy.ABANDONED):
-            self.wrong.append(f"law 9 on-the-books: {event.call} alive={event.alive}")
-
-    def _late_end(self, call: _Call, event: e.LateEnd) -> None:
+    def _late_end(self, call: CallStory, event: e.LateEnd) -> None:
         call.late_ends += 1
         if call.ending is None or not call.ending.alive or call.late_ends > 1:
             self.wrong.append(f"law 9 on-the-books: {event.call} ended late, which it cannot")
 
     def close(self) -> None:
-        """What must be there when nothing more will come."""
+        """What must be there when nothing more will come, but of a run that was let go."""
+        gone = self.runs.interrupted
         for call_id, call in self.calls.items():
-            if call.ending is None:
+            if call.ending is None and call.accepted.run not in gone:
                 self.wrong.append(f"law 4 one-answer: {call_id} has no ending")
         for batch in self.sizes:
-            if batch not in self.closed:
+            if batch not in self.closed and batch.partition("/")[0] not in gone:
                 self.wrong.append(f"law 4 one-answer: {batch} was not closed")
         for run in self.cancelled:
             if run in self.parents and run not in self.ended:
@@ -394,4 +326,4 @@ def check_story(events: Iterable[e.Event], *, complete: bool = True) -> list[str
         story.read(event)
     if complete:
         story.close()
-    return story.wrong + check_questions(told) + check_runs(told)
+    return story.wrong + check_questions(told)

@@ -10,7 +10,7 @@ import pytest
 
 from endstop.core import events as e
 from endstop.core import inputs as i
-from endstop.core.state import State
+from endstop.core.state import Stage, State
 from endstop.core.terms import Effect, How, Isolation, Mode, Outcome, Phase, Reason, StoppedBy
 from endstop.testing.laws import at_rest, check_state, check_story, conflict
 from tests.stories import PLAIN, Story, asked, begin, contract, eur, s, x
@@ -200,11 +200,11 @@ def _paused(state: State) -> None:
         ("law 8 machine-time", set_on(C0, due=None)),
         ("law 8 machine-time", set_on(C0, due=99.0)),
         ("law 9 on-the-books", set_on(C0, alive=False)),
-        ("law 12 no-leaked-lock", set_on(C1, stage=4)),
+        ("law 12 no-leaked-lock", set_on(C1, stage=Stage.LANE)),
         ("law 12 no-leaked-lock", set_on(C0, parked=True)),
         ("law 13 one-approval", set_on("r/0.3", approval="d")),
         ("law 1 one-door", set_on(C1, started=True)),
-        ("law 4 one-answer", set_on("r/0.4", stage=2)),
+        ("law 4 one-answer", set_on("r/0.4", stage=Stage.RESTING)),
     ],
 )
 def test_a_state_that_breaks_a_law_is_not_passed(law: str, tamper: Callable[[State], None]) -> None:
