@@ -14,7 +14,15 @@ import pytest
 
 pytest.importorskip("a2a", reason="needs the extra `server`")
 
-from endstop import DelegationFailed, Effect, HandleCancelled, Outcome, RemoteAgent, delegate
+from endstop import (
+    DelegationFailed,
+    Effect,
+    HandleCancelled,
+    Outcome,
+    RemoteAgent,
+    StoppedBy,
+    delegate,
+)
 from endstop.agents import Patience, Proof
 from endstop.agents.remote_wire import ANSWER_BYTES
 from tests.remote.house import QUICK, Server, line, loop_test, remote, running
@@ -285,6 +293,58 @@ async def test_an_agent_that_takes_the_cancel_and_works_on_has_not_stopped() -> 
         assert cancelled.value.proof is Proof.UNKNOWN
         assert handle.answer.effect is Effect.UNKNOWN
         assert cancels == 1, "what was taken is not asked for again"
+
+
+@loop_test
+async def test_a_stop_while_nobody_knows_whether_the_task_was_taken_proves_nothing() -> None:
+    async with hostile(lambda path, method, asked: None) as url, running(grace_s=1.5) as run:
+        handle = delegate(remote(url, patience=HASTY), "echo", run=run)
+        await asyncio.sleep(0.2)
+        handle.cancel()
+        with pytest.raises(HandleCancelled) as cancelled:
+            await handle
+        assert cancelled.value.proof is Proof.UNKNOWN
+        assert cancelled.value.answer.stopped_by is StoppedBy.ABANDONED
+
+
+@loop_test
+async def test_what_may_have_arrived_is_not_sent_again() -> None:
+    """Law 10 no-blind-retry."""
+    sent: list[str] = []
+
+    def answer(path: str, method: str, asked: dict[str, Any]) -> bytes:
+        sent.append(method)
+        return b""
+
+    async with hostile(answer) as url, running() as run:
+        with pytest.raises(DelegationFailed, match="whether it took the task is not known"):
+            await delegate(remote(url, patience=HASTY), "echo", run=run)
+        assert sent == ["SendStreamingMessage"]
+
+
+@loop_test
+async def test_a_question_that_is_shown_once_more_is_not_asked_twice() -> None:
+    messages = 0
+    looks = 0
+
+    def answer(path: str, method: str, asked: dict[str, Any]) -> bytes:
+        nonlocal messages, looks
+        waiting = task("INPUT_REQUIRED")
+        if "Message" in method:
+            messages += 1
+            return http(
+                json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"task": waiting}}).encode()
+            )
+        looks += messages > 1
+        found = task("COMPLETED") if looks > 3 else waiting
+        return http(json.dumps({"jsonrpc": "2.0", "id": 1, "result": found}).encode())
+
+    asked_for: list[str] = []
+    async with hostile(answer) as url, running() as run:
+        run._runtime.answer_with(lambda one: asked_for.append(one.text) or "yes")
+        await delegate(remote(url, patience=HASTY, streaming=False), "echo", run=run)
+        assert len(asked_for) == 1
+        assert messages == 2, "the task, and one answer"
 
 
 @loop_test
