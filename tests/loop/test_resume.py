@@ -136,6 +136,15 @@ def judge(
     granted = {one.call for one in before if isinstance(one, e.CallGranted)}
     paid = {one.call for one in after if isinstance(one, e.CallAccepted) and one.tool == "pay"}
     assert not [call for call in started if call in granted and call in paid], "paid twice"
+    # By what was done, not by ids: a second batch of the same calls would have new ones.
+    over = settled | (granted & paid)
+    done = {
+        f"{one.tool.removesuffix('_first')} {(one.arguments or {}).get('name')}"
+        for one in before
+        if isinstance(one, e.CallAccepted) and one.call in over
+    }
+    assert done.isdisjoint(world.began), "what was over is done again"
+    assert len(world.began) == len(set(world.began)), "something is done twice"
     replies = sum(isinstance(one, e.Noted) and one.kind == notes.REPLY for one in before)
     assert world.asks == 3 - replies, "a reply that was recorded is not asked for again"
 

@@ -10,6 +10,7 @@ import pytest
 from endstop import Outcome, Runtime, tool
 from endstop.agents import Ended, Loop, LoopResult, ModelAgent
 from endstop.agents.models import Ask, Say, Scripted
+from endstop.agents.transcript import Step
 from endstop.core import events as e
 from tests.loop.support import FORMATS, Held, check_pairs, results_in
 
@@ -188,3 +189,27 @@ def test_nothing_that_was_accepted_is_left_unheard() -> None:
         said = [m for m in result.messages if m["role"] == "user"]
         assert len(said) == taken + 1
         assert result.messages[-1]["role"] == "assistant"
+
+
+def test_what_is_said_in_the_last_moment_is_heard() -> None:
+    """Between the look at what is left to do and the closing of the run."""
+
+    class Interrupted(Loop):
+        spoken = False
+
+        def _over(self) -> bool:
+            if not self.spoken and self.transcript.step is Step.REST:
+                self.spoken = True
+                assert self.say("one more")
+            return super()._over()
+
+    async def scene() -> LoopResult:
+        async with Runtime() as runtime:
+            agent = ModelAgent(name="a", model=Scripted(["first", "second"]))
+            loop = Interrupted(runtime, runtime.run(), agent)
+            loop.say("go")
+            return await loop.drive(close=True)
+
+    result = asyncio.run(scene())
+    assert result.text == "second"
+    assert [m["content"] for m in result.messages] == ["go", "first", "one more", "second"]
