@@ -6,6 +6,7 @@ from tests.mutants.control import CONTROL
 from tests.mutants.crashes import CRASHES
 from tests.mutants.delegation import DELEGATION
 from tests.mutants.edges import EDGES
+from tests.mutants.elsewhere import ELSEWHERE
 from tests.mutants.humans import HUMANS
 from tests.mutants.looping import LOOPING
 from tests.mutants.models import MODELS
@@ -664,7 +665,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "all that is open is lost",
         "16 survives-restart",
         "core/recovery.py",
-        "        return call in self._begun or effect is EffectClass.IDEMPOTENT\n",
+        "        return call in self._begun or (effect is EffectClass.IDEMPOTENT and not self._clean)\n",
         "        return True\n",
         RECOVERY,
     ),
@@ -748,6 +749,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DELEGATION,
     *HUMANS,
     *EDGES,
+    *ELSEWHERE,
     *LOOPING,
     *MODELS,
 )
