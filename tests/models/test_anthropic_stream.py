@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -180,3 +181,18 @@ def test_an_error_is_an_error_wherever_it_comes(body: dict[str, Any]) -> None:
         with pytest.raises(Reported) as caught:
             taken(*before, body)
         assert caught.value.body == body
+
+
+def test_the_cost_of_many_blocks_is_no_more_than_their_number() -> None:
+    began = time.monotonic()
+    blocks = [
+        one
+        for n in range(5_000)
+        for one in (begin(n, type="text"), more(n, type="text_delta", text="a"), close(n))
+    ]
+    cited = [begin(5_000, type="text")]
+    cited += [more(5_000, type="citations_delta", citation={}) for _ in range(5_000)]
+    body = whole(*blocks, *cited, close(5_000))
+    assert time.monotonic() - began < 20
+    assert len(body["content"]) == 5_001
+    assert len(body["content"][-1]["citations"]) == 5_000

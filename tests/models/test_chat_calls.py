@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endstop.adapters import read_reply
+from endstop.agents.models.chat_calls import Calls
 from endstop.agents.models.chat_stream import ChatStream
+from endstop.agents.models.reading import Malformed
 from endstop.agents.models.sse import Event
 
 
@@ -397,3 +400,46 @@ def test_any_cut_into_pieces_gives_the_same_calls(
     while queues := [queue for queue in queues if queue]:
         pieces.append(chance.choice(queues).pop(0))
     assert calls_of(*pieces) == wanted
+
+
+def test_a_message_beside_or_behind_the_deltas_is_not_said_twice() -> None:
+    stream = ChatStream()
+    full = {"role": "assistant", "content": "ab"}
+    for choice in (
+        {"index": 0, "delta": {"content": "a"}, "message": {**full, "content": "a"}},
+        {"index": 0, "delta": {"content": "b"}, "message": full},
+        {"index": 0, "delta": {}, "message": full, "finish_reason": "stop"},
+    ):
+        stream.take(Event(data=json.dumps({"choices": [choice]})))
+    stream.take(Event(data="[DONE]"))
+    assert read_reply(stream.whole()).text == "ab"
+
+
+@pytest.mark.parametrize("depth", [5, 150, 900, 50_000])
+def test_arguments_as_an_object_that_is_a_trap_are_told(depth: int) -> None:
+    deep = '{"a":' * depth + "1" + "}" * depth
+    call = f'{{"index": 0, "id": "i", "function": {{"name": "a", "arguments": {deep}}}}}'
+    chunk = f'{{"choices": [{{"index": 0, "delta": {{"tool_calls": [{call}]}}}}]}}'
+    stream = ChatStream()
+    try:
+        stream.take(Event(data=chunk))
+    except Malformed:
+        assert depth > 150
+    else:
+        (made,) = runnable(body_of({"tool_calls": [json.loads(call)]}))
+        assert (made[1] is not None) == (depth == 5)
+
+
+@pytest.mark.parametrize("names", [False, True])
+def test_the_cost_of_many_pieces_is_no_more_than_their_number(names: bool) -> None:
+    calls = Calls()
+    calls.take([piece("a", '{"x": [', 0)])
+    count = 30_000
+    began = time.monotonic()
+    for _ in range(count):
+        calls.take([piece("a" if names else None, '{"y": "0123456789"}', 0)])
+        calls.take([piece("a" if names else None, ",", 0)])
+    calls.take([piece(None, "0]}", 0)])
+    (made,) = calls.made()
+    assert time.monotonic() - began < 20
+    assert len(json.loads(made["function"]["arguments"])["x"]) == count + 1

@@ -18,6 +18,7 @@ from endstop.agents.models import (
     ModelError,
     ModelReply,
     OpenAICompatible,
+    http,
 )
 from tests.models.server import (
     DONE,
@@ -440,3 +441,91 @@ def test_what_the_shower_raises_ends_the_reply() -> None:
             await server.emptied()
 
     play(scenario)
+
+
+def test_an_error_of_the_shower_about_its_own_text_stays_its_own() -> None:
+    """Printing to a terminal that is not UTF-8 is no fault of the server."""
+
+    async def scenario() -> None:
+        def prints(delta: Delta) -> None:
+            delta.text.encode("ascii")
+
+        async with serving(streams(*chat("é"))) as server:
+            with pytest.raises(UnicodeEncodeError):
+                await OpenAICompatible("m", base_url=server.url).reply(ASK, prints)
+            await server.emptied()
+
+    play(scenario)
+
+
+BLANKS = b"\n \r\n" * 100
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", BLANKS, b"\xef\xbb\xbf" + BLANKS])
+def test_what_stands_before_the_answer_says_nothing(before: bytes, size: int) -> None:
+    for body in (joined(chat()), json.dumps(WHOLE).encode()):
+        data = before + body
+        pieces = [data[start : start + size] for start in range(0, len(data), size)]
+        assert text_of(once(streams(*pieces))) == "hello"
+
+
+def test_blanks_without_an_end_are_given_up() -> None:
+    error = refused(streams(*[b" " * 10_000] * 20), limits=HttpLimits(reply_bytes=100_000))
+    assert error.kind == "too_large"
+
+
+def test_an_error_event_in_plain_words_is_told() -> None:
+    error = refused(streams(chunk({"content": "a"}), b"event: error\ndata: out of memory\n\n"))
+    assert (error.kind, error.status) == ("unavailable", None)
+    assert "out of memory" in str(error)
+
+
+@pytest.mark.parametrize("depth", [3, 900, 100_000])
+def test_an_error_body_that_is_a_trap_is_told_all_the_same(depth: int) -> None:
+    for key in ("error", "detail"):
+        text = f'{{"{key}":' * depth + '"deep"' + "}" * depth
+        error = refused(answers(text, "400 Bad Request"))
+        assert error.kind == "bad_request"
+        assert len(str(error)) < 2000
+    lists = "[" * depth + "]" * depth
+    assert refused(answers(lists, "400 Bad Request")).kind == "bad_request"
+    assert refused(answers(lists)).kind in ("bad_request", "broken_stream")
+
+
+def test_an_error_body_without_an_end_is_read_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Law 6 bounded-stop."""
+    monkeypatch.setattr(http, "_ERROR_BODY_S", 0.2)
+
+    async def trickle(line: Line, request: Request) -> None:
+        await line.head("500 Internal Server Error", transfer_encoding="chunked")
+        await line.chunk(b"the words ")
+        while True:
+            await line.chunk(b".")
+            await asyncio.sleep(0.01)
+
+    async def pours(line: Line, request: Request) -> None:
+        await line.head("500 Internal Server Error", transfer_encoding="chunked")
+        while True:
+            await line.chunk(b"pours " * 10_000)
+
+    for given, words in ((trickle, "the words ..."), (pours, "pours pours")):
+        error = refused(given)
+        assert error.kind == "unavailable"
+        assert words in str(error)
+
+
+def test_an_error_body_that_stands_for_gigabytes_is_cut() -> None:
+    packer = zlib.compressobj()
+    bomb = b"".join(packer.compress(b"boom " * 10**6) for _ in range(20)) + packer.flush()
+    error = refused(answers(bomb, "500 Internal Server Error", content_encoding="deflate"))
+    assert "boom boom" in str(error)
+
+
+def test_what_a_router_was_told_is_told_on() -> None:
+    raw = json.dumps({"error": {"message": "the model is tired"}})
+    body = {"error": {"message": "Provider returned error", "metadata": {"raw": raw}}}
+    error = refused(answers(body, "502 Bad Gateway"))
+    assert "Provider returned error (the model is tired)" in str(error)

@@ -303,7 +303,7 @@ def test_milliseconds_are_more_exact() -> None:
 
 @pytest.mark.parametrize("name", ["connect_s", "idle_s", "total_s", "reply_bytes", "event_bytes"])
 def test_a_limit_that_allows_nothing_is_refused(name: str) -> None:
-    for value in (0, -1, float("nan")):
+    for value in (0, -1, float("nan"), "5", None, True):
         with pytest.raises(CallerError, match=f"{name} is .*: give more than 0"):
             HttpLimits(**{name: value})
     with pytest.raises(CallerError, match="retries is -1: give 0 or more"):

@@ -55,8 +55,7 @@ MODELS: tuple[Mutant, ...] = (
         "a whole call that comes twice is two calls",
         "5 honest-effect",
         "chat_calls.py",
-        "        if not text.strip() or not current.name or not current.complete:\n"
-        "            return False\n",
+        "        if name == current.name and made_id:\n            return False\n",
         "",
         CALLS,
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from endstop.adapters.parts import ANY_SIZE, joined_text, listed, mapping_of, stored_object, text_of
+from endstop.adapters.parts import ANY_SIZE, joined_text, mapping_of, stored_object, text_of
 from endstop.agents.models.protocol import Body, Delta
 from endstop.agents.models.reading import Malformed, Reported, as_object
 from endstop.agents.models.sse import Event
@@ -32,7 +32,7 @@ class AnthropicStream:
         self._message: Body | None = None
         self._blocks: dict[int, Body] = {}
         self._inputs: dict[int, list[str]] = {}
-        self._texts: dict[tuple[int, str], list[str]] = {}
+        self._texts: dict[int, dict[str, list[str]]] = {}
         self._open: set[int] = set()
 
     @property
@@ -117,13 +117,14 @@ class AnthropicStream:
         elif kind == "signature_delta":
             block["signature"] = delta.get("signature")
         elif kind == "citations_delta":
-            cited = listed(block.get("citations"), "`citations`")
-            block["citations"] = [*cited, delta.get("citation")]
+            if not isinstance(block.get("citations"), list):
+                block["citations"] = []
+            block["citations"].append(delta.get("citation"))
         elif kind in _TEXTS:
             source, target = _TEXTS[kind]
             piece = delta.get(source)
             if isinstance(piece, str) and piece:
-                self._texts.setdefault((index, target), []).append(piece)
+                self._texts.setdefault(index, {}).setdefault(target, []).append(piece)
                 if kind == "text_delta":
                     return Delta(text=scrub(piece))
                 return Delta(thinking=scrub(piece) if kind == "thinking_delta" else "")
@@ -144,10 +145,9 @@ class AnthropicStream:
 
     def _block(self, index: int) -> Body:
         block = dict(self._blocks[index])
-        for (place, key), pieces in self._texts.items():
-            if place == index:
-                first = block.get(key)
-                block[key] = (first if isinstance(first, str) else "") + "".join(pieces)
+        for key, pieces in self._texts.get(index, {}).items():
+            first = block.get(key)
+            block[key] = (first if isinstance(first, str) else "") + "".join(pieces)
         text = "".join(self._inputs.get(index, ()))
         if text.strip():
             arguments, problem = read_arguments(text)

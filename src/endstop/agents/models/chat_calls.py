@@ -16,9 +16,10 @@ from typing import Any
 from endstop.adapters.parts import mapping_of, text_of
 from endstop.agents.models.protocol import Body
 from endstop.agents.models.reading import Malformed
-from endstop.core.payload import dumps
+from endstop.core.payload import Unserialisable, dumps
 from endstop.core.text import InvalidJson, loads
 
+_FEW = 50
 _OWN = frozenset({"index", "id", "type", "function", "custom"})
 
 
@@ -29,6 +30,8 @@ class _Call:
     name: str = ""
     kind: str = "function"
     pieces: list[str] = field(default_factory=list)
+    size: int = 0
+    braces: int = 0
     extra: Body = field(default_factory=dict)
     function_extra: Body = field(default_factory=dict)
 
@@ -41,10 +44,17 @@ class _Call:
         """Whether the arguments are a whole object, so that nothing can follow."""
         if not self.pieces or not self.pieces[-1].rstrip().endswith("}"):
             return False
+        # To look again after each of many pieces would cost the square of their number.
+        if len(self.pieces) > _FEW and self.braces != 0:
+            return False
         try:
             return isinstance(loads(self.text), Mapping)
         except InvalidJson:
             return False
+
+    def is_all(self, text: str) -> bool:
+        """Whether `text` is all of the arguments that have come so far."""
+        return self.size == len(text) and self.text == text
 
     def made(self) -> Body:
         """The entry of `tool_calls`."""
@@ -86,19 +96,21 @@ class Calls:
         made_id, name = text_of(entry.get("id")), text_of(inner.get("name"))
         arguments = inner.get("input" if kind == "custom" else "arguments")
         # Some servers send arguments as an object, all at once.
-        text = dumps(arguments) if isinstance(arguments, Mapping | list) else arguments
+        text = _written(arguments) if isinstance(arguments, Mapping | list) else arguments
         text = text if isinstance(text, str) else ""
         index = _index(entry.get("index"))
         call = self._find(index, place, made_id, name, text)
         self._just = call
         same = made_id == call.id if made_id else index is not None
         # A whole call that comes once more, under the same id or index, is the same call.
-        again = same and call.text == text and call.complete
+        again = same and call.is_all(text) and call.complete
         call.id = call.id or made_id
         if name and name != call.name:
             call.name += name
         if text and not again:
             call.pieces.append(text)
+            call.size += len(text)
+            call.braces += text.count("{") - text.count("}")
         if kind == "custom":
             call.kind = kind
         call.extra |= {k: v for k, v in entry.items() if k not in _OWN and v is not None}
@@ -145,11 +157,20 @@ class Calls:
             return True
         if current is self._just and not made_id:
             return True
-        if not text.strip() or not current.name or not current.complete:
+        if not text.strip() or not current.name:
             return False
-        if name != current.name:
-            return True
-        return not made_id and not (current.index is not None and text == current.text)
+        if name == current.name and made_id:
+            return False
+        if name == current.name and current.index is not None and current.is_all(text):
+            return False
+        return current.complete
+
+
+def _written(arguments: Mapping[str, Any] | list[Any]) -> str:
+    try:
+        return dumps(arguments)
+    except Unserialisable as error:
+        raise Malformed(f"sent arguments of a tool call that cannot be read: {error}") from None
 
 
 def _index(value: object) -> int | None:

@@ -38,14 +38,10 @@ class ChatStream:
 
     def __init__(self, *, needs_done: bool = True) -> None:
         self.done = False
+        self.begun = False
         self._needs_done = needs_done
         self._head: Body = {}
         self._choices: dict[int, _Choice] = {}
-
-    @property
-    def begun(self) -> bool:
-        """Whether a chunk brought anything of a choice."""
-        return any(choice.begun for choice in self._choices.values())
 
     def ends(self, event: Event) -> bool:
         """Whether this is `[DONE]`."""
@@ -59,7 +55,7 @@ class ChatStream:
         if not event.data.strip():
             return Delta()
         chunk = as_object(event.data)
-        if chunk.get("error") or chunk.get("object") == "error" or event.name == "error":
+        if chunk.get("error") or chunk.get("object") == "error":
             raise Reported(chunk)
         said = {k: v for k, v in chunk.items() if k not in _OF_CHUNKS and v is not None}
         # Some servers give every chunk an id of its own.
@@ -75,6 +71,7 @@ class ChatStream:
             index = index if isinstance(index, int) else place
             mine = self._choices.setdefault(index, _Choice())
             shown = mine.take(choice)
+            self.begun = self.begun or mine.begun
             if mine is next(iter(self._choices.values())):
                 delta = shown
         return delta
@@ -117,8 +114,10 @@ class _Choice:
 
     def take(self, choice: Mapping[str, Any]) -> Delta:
         """Add what one chunk says of this choice."""
-        # Some servers send the whole message where a delta is expected.
-        delta = mapping_of(choice.get("delta")) or mapping_of(choice.get("message"))
+        delta = mapping_of(choice.get("delta"))
+        if not delta and not self.begun:
+            # Some servers send the whole message instead, some once more at the end.
+            delta = mapping_of(choice.get("message"))
         text = self._add_content(delta.get("content"))
         thinking = ""
         for key in _TEXTS:

@@ -150,28 +150,32 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     return max(at - time.time(), 0.0)
 
 
-def error_words(body: object) -> str:
+def error_words(body: object, depth: int = 6) -> str:
     """The provider's own message in an error body of any of the usual shapes; "" where none is."""
-    if isinstance(body, list):
-        return "; ".join(filter(None, (error_words(item) for item in body[:3])))
     if isinstance(body, str):
         return body
+    if depth == 0:
+        return ""
+    if isinstance(body, list):
+        return "; ".join(filter(None, (error_words(item, depth - 1) for item in body[:3])))
     if not isinstance(body, Mapping):
         return ""
     for key in ("error", "message", "msg", "detail", "errors"):
-        words = error_words(body.get(key))
+        words = error_words(body.get(key), depth - 1)
         if words:
-            return words + _raw_words(body)
-    return _raw_words(body)
+            return words + _raw_words(body, depth - 1)
+    return _raw_words(body, depth - 1)
 
 
-def _raw_words(body: Mapping[str, Any]) -> str:
+def _raw_words(body: Mapping[str, Any], depth: int) -> str:
     # A router puts what the provider behind it said beside its own "Provider returned error".
     metadata = body.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, Mapping) else None
     if not raw:
         return ""
-    return f" ({error_words(_parsed(raw.encode()) or raw) if isinstance(raw, str) else raw})"
+    inner = _parsed(raw.encode(errors="replace")) if isinstance(raw, str) else raw
+    words = error_words(inner, depth) or (raw if isinstance(raw, str) else "")
+    return f" ({words})" if words else ""
 
 
 def _parsed(body: bytes) -> object:

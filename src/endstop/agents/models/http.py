@@ -14,7 +14,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ERROR_BODY_LIMIT = 64 * 1024
+_ERROR_BODY_S = 5.0
 _LINGER_S = 0.05
 _KEPT_S = 60.0
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -61,12 +62,16 @@ class HttpLimits:
     def __post_init__(self) -> None:
         for name in ("connect_s", "idle_s", "total_s", "reply_bytes", "event_bytes"):
             value = getattr(self, name)
-            if not value > 0:
+            if not _is_number(value) or not value > 0:
                 raise CallerError(f"HttpLimits: {name} is {value!r}: give more than 0")
         for name in ("retries", "first_s", "most_s", "retry_after_s"):
             value = getattr(self, name)
-            if not value >= 0:
+            if not _is_number(value) or not value >= 0:
                 raise CallerError(f"HttpLimits: {name} is {value!r}: give 0 or more")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Failed(Exception):
@@ -96,18 +101,27 @@ class Answer:
         inflater = self._inflater()
         chunks = self._response.aiter_raw()
         async with contextlib.aclosing(chunks):
-            async for chunk in chunks:
-                try:
-                    pieces = inflater.feed(chunk)
-                    for piece in pieces:
-                        self._count(len(piece))
-                        if take(piece):
-                            await self._linger(chunks)
-                            return
-                except CannotInflate as error:
-                    raise failures.broken(self._http.where, f"the answer {error}") from None
+            while (chunk := await self._next(chunks)) is not None:
+                for piece in self._inflated(inflater, chunk):
+                    self._count(len(piece))
+                    if take(piece):
+                        await self._linger(chunks)
+                        return
         if not inflater.whole:
             raise failures.broken(self._http.where, "the compressed answer was cut off")
+
+    async def _next(self, chunks: AsyncGenerator[bytes]) -> bytes | None:
+        # Only what the connection raises is meant, not what the reader of a piece does.
+        try:
+            return await anext(chunks, None)
+        except self._http.faults as error:
+            raise self._http.failed(error, begun=self.begun) from error
+
+    def _inflated(self, inflater: Inflater, chunk: bytes) -> Iterator[bytes]:
+        try:
+            yield from inflater.feed(chunk)
+        except CannotInflate as error:
+            raise failures.broken(self._http.where, f"the answer {error}") from None
 
     def _inflater(self) -> Inflater:
         coding = self._response.headers.get("content-encoding", "")
@@ -228,27 +242,27 @@ class Http:
         client = await self._client()
         library = self._library
         assert library is not None, "the client came from it"
-        answer: Answer | None = None
         try:
-            async with client.stream(
-                "POST", self._url, content=payload, headers=headers
-            ) as response:
-                if not response.is_success:
-                    raise await self._refused(response)
-                answer = Answer(self, response)
-                return await read(answer)
+            request = client.build_request("POST", self._url, content=payload, headers=headers)
+            response = await client.send(request, stream=True)
         except (library.TransportError, library.InvalidURL, UnicodeError) as error:
-            raise self._unreachable(library, error, answer) from error
+            raise self.failed(error, begun=False) from error
+        async with contextlib.aclosing(response):
+            if not response.is_success:
+                raise await self._refused(response)
+            return await read(Answer(self, response))
 
     async def _refused(self, response: httpx2.Response) -> Failed:
         body = bytearray()
-        with contextlib.suppress(CannotInflate, *self.faults):
+        with contextlib.suppress(CannotInflate, TimeoutError, *self.faults):
             inflater = Inflater(response.headers.get("content-encoding", ""))
             chunks = response.aiter_raw()
-            async with contextlib.aclosing(chunks):
+            async with contextlib.aclosing(chunks), asyncio.timeout(_ERROR_BODY_S):
                 async for chunk in chunks:
                     for piece in inflater.feed(chunk):
                         body += piece
+                        if len(body) >= _ERROR_BODY_LIMIT:
+                            break
                     if len(body) >= _ERROR_BODY_LIMIT:
                         break
         error, again = failures.from_status(
@@ -260,9 +274,11 @@ class Http:
         )
         return Failed(error, again=again)
 
-    def _unreachable(self, library: ModuleType, error: Exception, answer: Answer | None) -> Failed:
-        # As long as nothing of the reply came, nothing was shown and nothing will be shown twice.
-        untouched = answer is None or not answer.begun
+    def failed(self, error: Exception, *, begun: bool) -> Failed:
+        """What the library raised, in words. As long as nothing of a reply has `begun`, nothing was
+        shown, and asking again shows nothing twice."""
+        library = self._library
+        assert library is not None, "a request has been sent"
         words = self._redact()(str(error)) or type(error).__name__
         match error:
             case library.ConnectTimeout() | library.PoolTimeout():
@@ -280,7 +296,7 @@ class Http:
                 # Its words may quote a header, and a header may be the key.
                 what = f"cannot be asked like this ({type(error).__name__})"
                 return Failed(self._failure("bad_request", what, ""), again=False)
-            case _ if untouched:
+            case _ if not begun:
                 what = "broke the connection before its reply began"
                 return Failed(self._failure("unavailable", what, words), again=True)
             case _:
@@ -296,23 +312,31 @@ class Http:
             found = self._pools.get(loop)
         if found is not None and not found[0].is_closed:
             return found[0]
+        # To import the library and to read the certificates takes long enough to be felt.
+        client = await asyncio.to_thread(self._made)
+        guard = _closed_with_its_loop(client)
+        with self._lock:
+            for other in [one for one in self._pools if one.is_closed()]:
+                del self._pools[other]
+            found = self._pools.get(loop)
+            if found is not None and not found[0].is_closed:
+                # Another request was faster; this client has no connections yet.
+                return found[0]
+            self._pools[loop] = (client, guard)
+        await anext(guard)
+        return client
+
+    def _made(self) -> httpx2.AsyncClient:
         import httpx2
 
         self._library = httpx2
         limits = self.limits
-        client = httpx2.AsyncClient(
+        return httpx2.AsyncClient(
             timeout=httpx2.Timeout(limits.idle_s, connect=limits.connect_s, pool=limits.connect_s),
             limits=httpx2.Limits(keepalive_expiry=_KEPT_S),
             # A proxy for the world cannot reach a server on this machine.
             trust_env=httpx2.URL(self._url).host not in _LOCAL,
         )
-        guard = _closed_with_its_loop(client)
-        with self._lock:
-            for other in [one for one in self._pools if one.is_closed()]:
-                del self._pools[other]
-            self._pools[loop] = (client, guard)
-        await anext(guard)
-        return client
 
     async def aclose(self) -> None:
         """Close the connections of this event loop, and have those of others closed there."""

@@ -20,6 +20,7 @@ from endstop.errors import CallerError
 
 _BLANK = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
+_BEFORE = _BLANK + _BOM[:1]
 _NOTHING = Delta()
 
 
@@ -76,6 +77,13 @@ def as_object(data: str) -> Mapping[str, Any]:
     return value
 
 
+def _parsed(data: str) -> object:
+    try:
+        return loads(data)
+    except InvalidJson:
+        return data
+
+
 class Reading:
     """Reads one answer through one assembler. What is shown goes to `on_delta`."""
 
@@ -117,8 +125,11 @@ class Reading:
         """Take what has arrived; True once nothing more is needed. Raises `ModelError`."""
         if not self._streamed:
             self._head += chunk
-            start = bytes(self._head[:64]).removeprefix(_BOM).lstrip(_BLANK)[:1]
-            if not start or start in b"{[<":
+            if self._head[:1] in _BEFORE:
+                # A mark of the encoding and blanks to keep the connection alive say nothing.
+                self._head = self._head.removeprefix(_BOM).lstrip(_BLANK)
+            start = bytes(self._head[:1])
+            if not start or start in b"{[<" or _BOM.startswith(bytes(self._head)):
                 return False
             self._streamed, chunk = True, bytes(self._head)
         try:
@@ -148,6 +159,8 @@ class Reading:
 
     def _take(self, event: Event) -> None:
         try:
+            if event.name == "error":
+                raise Reported(_parsed(event.data))
             delta = self._assembler.take(event)
         except Reported as reported:
             raise failures.from_error(self._where, reported.body, self._redact) from None
@@ -157,7 +170,7 @@ class Reading:
             self._on_delta(delta)
 
     def _document(self) -> Body:
-        text = bytes(self._head).removeprefix(_BOM).decode(errors="replace").strip()
+        text = bytes(self._head).decode(errors="replace").strip()
         if text.startswith("<"):
             words = self._redact(failures.plain_words(text.encode()))
             raise self._stranger(f"answered with {words}")
