@@ -1,7 +1,7 @@
 # Sourced by every script here: sets `root` and `venv`, and makes .venv when it is missing or stale.
 #
-#   ensure_venv base   what a user installs
-#   ensure_venv dev    the same with the tools for tests and checks
+#   ensure_venv server   what a user installs, with the server
+#   ensure_venv dev      the same with everything else, and the tools for tests and checks
 #
 # PYTHON chooses the interpreter; without it, python3 if it is 3.11 or newer, else the newest found.
 # Progress goes to standard error: standard output belongs to the command that the script runs.
@@ -72,13 +72,13 @@ venv_is_current() {
 }
 
 make_venv() {
-    local python="$1" origin="$2" want="$3" target="."
+    local python="$1" origin="$2" want="$3" target
     if venv_is_current "$origin" "$want"; then return; fi
     require_venv_module "$python"
     say "making .venv with $("$python" --version 2>&1)"
     rm -rf "$venv"
     "$python" -m venv "$venv" >&2 || die "$python -m venv failed; see the lines above"
-    if [[ "$want" == dev ]]; then target=".[dev]"; fi
+    target=".[$want]"
     say "installing endstop ($want) into .venv; the first time takes a minute"
     (cd "$root" && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
         --progress-bar off --editable "$target") >&2 ||

@@ -64,7 +64,7 @@ def test_the_report_as_json_is_all_of_its_output(tmp_path: Path) -> None:
     assert "Traceback" not in error
     report = json.loads(out)
     assert report["ok"] is True
-    assert report["seconds"] < 20, "4 s on a machine that has nothing else to do"
+    assert report["seconds"] < 60, "7 s on a machine that has nothing else to do"
     assert all(check["holds"] and check["seen"] for check in report["checks"])
     calls = [call for scene in report["scenes"] for call in scene["calls"]]
     assert len(calls) == report["totals"]["calls"]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,9 +32,9 @@ def false_claims(report: Report) -> set[str]:
     return {check.name for check in report.checks if not check.holds}
 
 
-def told(**how: object) -> tuple[Report, list[Line]]:
+def told(**how: Any) -> tuple[Report, list[Line]]:
     lines: list[Line] = []
-    report = asyncio.run(Story(lines.append, pace=QUICK, **how).tell())  # type: ignore[arg-type]
+    report = asyncio.run(Story(lines.append, pace=QUICK, **{"served": False, **how}).tell())
     return report, lines
 
 

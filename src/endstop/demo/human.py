@@ -1,6 +1,6 @@
-"""The demo's human: another program, which answers an approval through the journal alone.
+"""The demo's human: other programs, which answer and stop through the journal alone.
 
-It is the command line itself, in a process that the story starts: `endstop approve CALL`.
+They are the command line itself, each in a process that the story starts: `endstop approve CALL`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import endstop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What came of an answer: by which process, and what its command said."""
+    """What came of an answer or a stop: by which process, and what its command said."""
 
-    call: str
+    target: str
     pid: int
     exit_code: int
     said: str
@@ -27,8 +27,17 @@ class Answered:
 
 async def approve(call: str, journal: Path) -> Answered:
     """Start a program that approves a call; returns what it said, when it has left."""
+    return await _command("approve", call, journal)
+
+
+async def stop(run: str, journal: Path) -> Answered:
+    """Start a program that stops a run; returns what it said, when it has left."""
+    return await _command("stop", run, journal)
+
+
+async def _command(name: str, target: str, journal: Path) -> Answered:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", endstop.__name__, "approve", call, "--journal", str(journal)),
+        *(sys.executable, "-m", endstop.__name__, name, target, "--journal", str(journal)),
         env=with_package(),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -42,7 +51,7 @@ async def approve(call: str, journal: Path) -> Answered:
             process.kill()
         code = await process.wait()
     said = " ".join(output.decode(errors="replace").split())
-    return Answered(call=call, pid=process.pid, exit_code=code, said=said)
+    return Answered(target=target, pid=process.pid, exit_code=code, said=said)
 
 
 def with_package() -> dict[str, str]:

@@ -313,7 +313,7 @@ def _journal(stage: Stage, path: Path) -> Check:
     rows = [row for scene in stage.scenes for row in scene.rows]
     endings: list[str] = []
     late: list[str] = []
-    for events in _recorded(path):
+    for events in recorded(path):
         cancelled = False
         for event in events:
             cancelled = cancelled or isinstance(event, e.RunCancelled)
@@ -329,7 +329,7 @@ def _journal(stage: Stage, path: Path) -> Check:
     )
 
 
-def _recorded(path: Path) -> list[list[e.Event]]:
+def recorded(path: Path) -> list[list[e.Event]]:
     """What the journal's file has, run by run."""
     journal = open_journal(str(path))
     try:
@@ -343,10 +343,10 @@ def _other_process(stage: Stage, path: Path) -> Check:
     answered = stage.answered
     story = [
         type(event)
-        for events in _recorded(path)
+        for events in recorded(path)
         for event in events
         if answered is not None
-        and getattr(event, "call", None) == answered.call
+        and getattr(event, "call", None) == answered.target
         and isinstance(event, e.ApprovalAsked | e.ApprovalAnswered | e.CallStarted)
     ]
     return Check(

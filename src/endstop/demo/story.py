@@ -20,7 +20,7 @@ from typing import Any
 from endstop.adapters.reply import Reply, read_reply
 from endstop.config import Config, Timeouts
 from endstop.core import events as e
-from endstop.demo import human, proof, proof_second, second, world
+from endstop.demo import human, proof, proof_second, proof_third, second, third, world
 from endstop.demo.replies import GOES_WELL, IS_STOPPED
 from endstop.demo.service import ImageService
 from endstop.demo.table import Report, Scene, rows_of
@@ -78,6 +78,7 @@ class Stage:
     late_ends: list[str] = field(default_factory=list)
     left_open: list[CallView] = field(default_factory=list)
     second: second.Act | None = None
+    third: third.Act | None = None
 
 
 Meddle = Callable[[Stage], None]
@@ -86,9 +87,9 @@ Meddle = Callable[[Stage], None]
 class Story:
     """One telling. `charges` and `meddle` are for those who doubt that the proof can fail.
 
-    `say` hears every line, from any thread; `charges` makes the image service charge each order so
-    often; `meddle` is called between the last scene and the proof and may do to the world what it
-    likes.
+    `say` hears every line, from any thread. `charges` makes the image service charge each order so
+    often; without `served` the act of the server is not told; `meddle` is called between the last
+    scene and the proof and may do to the world what it likes.
     """
 
     def __init__(
@@ -98,9 +99,11 @@ class Story:
         pace: Pace = CALM,
         keep: bool = False,
         charges: int = 1,
+        served: bool = True,
         meddle: Meddle | None = None,
     ) -> None:
         self._say = say
+        self._served = served
         self._pace = pace
         self._keep = keep
         self._charges = charges
@@ -126,6 +129,8 @@ class Story:
                 try:
                     await self._scenes(stage)
                     await self._second_act(stage)
+                    if self._served:
+                        stage.third = await third.play(stage.directory, stage.narrator)
                     if self._meddle is not None:
                         self._meddle(stage)
                 finally:
@@ -133,6 +138,7 @@ class Story:
                     proof.wait_gone(token, GONE_S)
                 checks = proof.of_the_stop(stage)
                 checks += proof_second.of_the_act(stage.second) if stage.second else []
+                checks += proof_third.of_the_act(stage.third) if stage.third else []
                 checks += proof.of_what_is_left(stage, directory / JOURNAL)
         finally:
             if not self._keep:

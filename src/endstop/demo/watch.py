@@ -133,8 +133,8 @@ class Narrator:
             self.isolation[event.call] = event.contract.isolation
         words = self._words(event)
         if words is not None:
-            who = self.labels.get(event.call, event.call) if hasattr(event, "call") else ""
-            self.say(words[0], who=who, mood=words[1])
+            call: str = getattr(event, "call", None) or ""
+            self.say(words[0], who=self.labels.get(call, call), mood=words[1])
 
     def started(self) -> set[str]:
         """The calls whose body began."""
