@@ -226,6 +226,9 @@ def test_the_same_call_twice_is_two_calls_where_ids_say_so() -> None:
 def test_in_doubt_nothing_runs() -> None:
     # Arguments that go on after they were whole.
     assert calls_of(piece("a", '{"x": 1}', 0, "i1"), piece(None, '{"x": 2}', 0)) == [("a", None)]
+    # Another whole object under the same id.
+    again = [piece("a", '{"x": 1}', 0, "i1"), piece("a", '{"x": 2}', 0, "i1")]
+    assert calls_of(*again) == [("a", None)]
     # Two names, and nothing that says where the second call begins.
     assert calls_of(piece("a", "", 0), piece("b", "", 0)) == [("ab", {})]
     # A piece before its call has a name.
