@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from endstop import AsyncContext, Mode, Outcome, Reason, Runtime, tool
+from endstop import AsyncContext, Mode, Outcome, Reason, RunSuspended, Runtime, tool
 from endstop.agents import Ended, Loop, LoopEvent, LoopResult, ModelAgent, Spoke, Voided
 from endstop.agents.models import Ask, Delta, ModelError, ModelReply, Say, Scripted
+from endstop.store.memory import MemoryJournal
 from tests.loop.support import Held, check_pairs, results_in
 
 began: list[str] = []
@@ -291,3 +292,59 @@ def test_children_settle_a_cancel_reaches_the_model_of_a_sub_agent() -> None:
 
     check_pairs(asyncio.run(scene()).messages, "openai-chat")
     assert began == []
+
+
+def test_a_run_is_not_let_go_while_its_model_is_asked() -> None:
+    """Law 16: at a shutdown it is, and whoever takes it up asks again."""
+
+    async def scene() -> None:
+        model = held()
+        journal = MemoryJournal()
+        agent = ModelAgent(name="a", model=model, tools=[work])
+        async with Runtime(journal=journal) as runtime:
+            going = asyncio.create_task(agent.run(runtime, "go", run_id="r1"))
+            await model.holds.wait()
+            assert not await runtime.suspend("r1")
+            await runtime.close(suspend=True)
+            with pytest.raises(RunSuspended):
+                await asyncio.wait_for(going, 5)
+            assert model.closed == 1
+        assert began == []
+        async with Runtime(journal=journal) as runtime:
+            result = await agent.resume(runtime, "r1")
+        assert result.ended is Ended.DONE
+        check_pairs(result.messages, "openai-chat")
+
+    asyncio.run(scene())
+    assert began == ["a", "b", "a", "b"]
+
+
+def test_a_run_whose_calls_wait_for_a_human_can_be_let_go() -> None:
+    """The loop is told, and goes on where it is taken up, once the human has answered."""
+
+    @tool(approval="always")
+    async def risky() -> str:
+        began.append("risky")
+        return "done it"
+
+    async def scene() -> LoopResult:
+        journal = MemoryJournal()
+        agent = ModelAgent(
+            name="a", model=Scripted([Say(calls=[("risky", {})]), "done"]), tools=[risky]
+        )
+        async with Runtime(journal=journal) as runtime:
+            going = asyncio.create_task(agent.run(runtime, "go", run_id="r1"))
+            while not runtime.pending():
+                await asyncio.sleep(0.001)
+            assert await runtime.suspend("r1")
+            with pytest.raises(RunSuspended):
+                await asyncio.wait_for(going, 5)
+            going = asyncio.create_task(agent.resume(runtime, "r1"))
+            while not runtime.pending():
+                await asyncio.sleep(0.001)
+            runtime.approve(runtime.pending()[0].call_id)
+            return await asyncio.wait_for(going, 5)
+
+    result = asyncio.run(scene())
+    assert (result.ended, result.turns) == (Ended.DONE, 2)
+    assert began == ["risky"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,8 @@ from endstop.adapters.parts import Message
 from endstop.agents import notes
 from endstop.agents.transcript import Step, Transcript
 from endstop.core.terms import Money, Outcome, Reason
+
+log = logging.getLogger("endstop.agents")
 
 
 class Ended(StrEnum):
@@ -135,3 +138,17 @@ def _ending(seen: Transcript) -> tuple[Ended, Outcome, str]:
 
 LoopEvent = Began | Spoke | Replied | Voided
 OnEvent = Callable[[LoopEvent], object]
+
+
+def showing(on_event: OnEvent | None) -> Callable[[LoopEvent], None]:
+    """Show events to a watcher, whose failure is logged and changes nothing (law 18)."""
+
+    def show(event: LoopEvent) -> None:
+        if on_event is None:
+            return
+        try:
+            on_event(event)
+        except Exception:
+            log.exception("on_event failed; the loop goes on")
+
+    return show

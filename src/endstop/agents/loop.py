@@ -27,7 +27,6 @@ they happen, on the loop's thread; what it raises is logged and changes nothing 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -38,13 +37,13 @@ from endstop.agents import limits, notes
 from endstop.agents.asking import Asking
 from endstop.agents.endings import (
     Began,
-    LoopEvent,
     LoopResult,
     OnEvent,
     Replied,
     Spoke,
     Voided,
     result_of,
+    showing,
 )
 from endstop.agents.models.protocol import Ask, Delta, ModelError, ModelReply
 from endstop.agents.news import News
@@ -59,8 +58,6 @@ from endstop.run.runtime import Runtime
 
 if TYPE_CHECKING:
     from endstop.agents.model_agent import ModelAgent
-
-log = logging.getLogger("endstop.agents")
 
 AGAIN_S = (0.2, 1.0, 4.0)
 """Rests before a reply that broke off is asked for again, in seconds."""
@@ -85,7 +82,7 @@ class Loop:
         self.result: LoopResult | None = None
         self.transcript = Transcript(agent.model.format)
         self._engine = runtime.engine
-        self._on_event = on_event
+        self._show = showing(on_event)
         # Held while it is looked whether anything is left to do: nothing is said in between.
         self._lock = threading.Lock()
         self._seq = 0
@@ -129,21 +126,22 @@ class Loop:
 
         With `close`, the run is closed with that, and nothing more can be said. If the task that
         awaits this is cancelled, so is the run, and CancelledError is raised when its calls are
-        over. Raises StaleWriter where another driver took the run.
+        over. Raises StaleWriter where another driver took the run, and RunSuspended where the run
+        was let go.
         """
         if self.run.id in self.runtime.driven:
             raise CallerError(f"run {self.run.id!r} is driven already; say() and steer() reach it")
         if self._news is None:
             self._news = News(self.runtime, self.run.id)
         self._news.listen()
-        self.runtime.driven.add(self.run.id)
+        self.runtime.driven[self.run.id] = False
         try:
             while await self._step(close):
                 pass
             return await self._end()
         finally:
             self._news.close()
-            self.runtime.driven.discard(self.run.id)
+            self.runtime.driven.pop(self.run.id, None)
 
     async def _step(self, close: bool) -> bool:
         """Do what comes next; false when there is nothing left."""
@@ -203,6 +201,7 @@ class Loop:
             or run is None
             or run.cancelled is not None
             or run.closing
+            or run.suspending
             or run.ended
             or run.fenced
         )
@@ -265,10 +264,12 @@ class Loop:
             said = {"text": delta.text, "thinking": delta.thinking}
             self._show(Spoke(run=self.run.id, turn=turn, **said))
 
+        self.runtime.driven[self.run.id] = True
         try:
             asking = Asking(self.agent.model, ask, spoke, self._over)
             return await asking.until(self._wait, due)
         finally:
+            self.runtime.driven[self.run.id] = False
             self._used_s += loop.time() - began
 
     def _record(self, reply: ModelReply, heard: list[int], turn: int) -> None:
@@ -378,6 +379,7 @@ class Loop:
                 over = self._engine.promise(self.run.id)
                 self._cancelled = await self.runtime._until(over, lambda: None) or self._cancelled
         self.runtime._check_owned(self.run.id)
+        self.run._life.check()
         self._sync()
         self.result = result_of(self.run.id, self.transcript)
         if self._cancelled:
@@ -388,11 +390,3 @@ class Loop:
 
     def _void(self, turn: int, why: str) -> None:
         self._show(Voided(run=self.run.id, turn=turn, why=why))
-
-    def _show(self, event: LoopEvent) -> None:
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(event)
-        except Exception:
-            log.exception("on_event failed; the loop goes on")

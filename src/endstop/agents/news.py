@@ -17,6 +17,8 @@ from endstop.core import events as e
 from endstop.errors import NotFound
 from endstop.run.runtime import Runtime
 
+NEWS = (e.RunCancelled, e.RunClosing, e.RunSuspending, e.RunInterrupted, e.RunEnded)
+
 
 class News:
     """A bell that rings when something happened to one run; belongs to one event loop.
@@ -95,12 +97,9 @@ class _Board:
 
     def seen(self, event: e.Event) -> None:
         """The observer of the runtime."""
-        match event:
-            case e.Noted(kind=notes.USER) | e.RunCancelled() | e.RunClosing() | e.RunEnded():
-                for news in self._waiting.get(event.run, ()):
-                    news.ring()
-            case _:
-                pass
+        if (isinstance(event, e.Noted) and event.kind == notes.USER) or isinstance(event, NEWS):
+            for news in self._waiting.get(event.run, ()):
+                news.ring()
 
 
 _boards: WeakKeyDictionary[Runtime, _Board] = WeakKeyDictionary()

@@ -102,8 +102,8 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
         self._closed = False
         self._process = os.getpid()
         self.books: Books | None = None
-        # The runs that a loop works on, also between two batches.
-        self.driven: set[str] = set()
+        # The runs that a loop works on, also between two batches; true while it asks its model.
+        self.driven: dict[str, bool] = {}
         threads = ThreadWorker(self.engine.tell, slots.thread or THREADS_MAX)
         self.engine.workers[Isolation.THREAD] = threads
         self._parking = Parking(self.engine, threads)

@@ -35,7 +35,7 @@ class Stopping:
     """What a runtime does with what still runs."""
 
     engine: Engine
-    driven: set[str]
+    driven: dict[str, bool]
 
     def _stop_all(self, suspend: bool) -> list[Promise]:
         """Close and cancel every run that has not ended, or let it go; promises that they are over.
@@ -59,8 +59,13 @@ class Stopping:
         return over
 
     def _begin_suspend(self, run_id: str) -> Promise | None:
-        """Let a run go where nothing of it runs; what to wait for then, None where it stays."""
+        """Let a run go where nothing of it runs; what to wait for then, None where it stays.
+
+        A model that is being asked runs, too.
+        """
         over = self.engine.promise(run_id)
+        if self.driven.get(run_id):
+            return None
         return over if self.engine.tell(i.SuspendRun(run=run_id)) else None
 
     @staticmethod
