@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -98,7 +99,9 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(*answers: Answer, port: int = 0) -> AsyncIterator[Server]:
+async def serving(
+    *answers: Answer, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Server]:
     """Run a server that gives `answers`, one per request."""
     server, tasks = Server(), set[asyncio.Task[None]]()
 
@@ -125,8 +128,9 @@ async def serving(*answers: Answer, port: int = 0) -> AsyncIterator[Server]:
                 await writer.wait_closed()
             tasks.discard(task)
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", port)
-    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+    listening = await asyncio.start_server(connected, "127.0.0.1", port, ssl=tls)
+    scheme = "http" if tls is None else "https"
+    server.url = f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
     try:
         yield server
     finally:

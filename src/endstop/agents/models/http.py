@@ -334,6 +334,7 @@ class Http:
         return httpx2.AsyncClient(
             timeout=httpx2.Timeout(limits.idle_s, connect=limits.connect_s, pool=limits.connect_s),
             limits=httpx2.Limits(keepalive_expiry=_KEPT_S),
+            verify=httpx2.create_ssl_context(),
             # A proxy for the world cannot reach a server on this machine.
             trust_env=httpx2.URL(self._url).host not in _LOCAL,
         )
