@@ -487,6 +487,41 @@ async def test_a_sweep_finds_what_nobody_told_of(journal: Journal) -> None:
 
 
 @loop_test
+async def test_a_sweep_forgets_a_config_whose_task_the_journal_has_forgotten(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Story(journal)
+    monkeypatch.setattr("endstop.a2a.push.KEEP_S", 0.0)
+    async with webhook() as hook, pushing(journal, sweep_s=0.05) as pusher:
+        await pusher.set("alice", config(hook.url, task_id="nowhere", id="a"))
+        await pusher.set("alice", config(hook.url, id="b"))
+        async with asyncio.timeout(WAIT_S):
+            while await pusher.list("alice", "nowhere"):
+                await asyncio.sleep(0.02)
+        assert await pusher.list("alice", "t1")
+
+
+@loop_test
+async def test_webhooks_of_one_owner_do_not_take_every_turn(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("endstop.a2a.outbox.SENDING_OF_ONE_MAX", 2)
+
+    async def silent(hook: Webhook, got: Got) -> bytes:
+        await asyncio.sleep(WAIT_S * 10)
+        return answer(200)
+
+    Story(journal)
+    async with webhook(silent) as wedged, webhook() as hook, pushing(journal) as pusher:
+        for number in range(4):
+            await pusher.set("mallory", config(wedged.url, id=f"w{number}"))
+        await wedged.until(lambda: len(wedged.got) == 2)
+        await pusher.set("alice", config(hook.url, id="ok"))
+        await hook.until(lambda: len(hook.taken) == 1)
+        assert len(wedged.got) == 2
+
+
+@loop_test
 async def test_a_task_with_many_changes_is_delivered_whole(journal: Journal) -> None:
     story = Story(journal)
     for number in range(250):

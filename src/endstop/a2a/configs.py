@@ -166,6 +166,10 @@ class Configs:
         await self._shelf.put(DONE, key, asdict(done))
         await self._shelf.swap(OPEN, key, asdict(done), None)
 
+    async def drop(self, key: str, entry: Entry) -> bool:
+        """Forget a config whose task is not there; false where it was changed meanwhile."""
+        return await self._shelf.swap(OPEN, key, asdict(entry), None)
+
     async def open(self) -> dict[str, Entry]:
         """Every config that may still have something to be delivered, by key."""
         found: dict[str, Entry] = {}

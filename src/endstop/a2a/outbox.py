@@ -11,7 +11,8 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from time import time
 
@@ -19,7 +20,7 @@ import httpx2
 from a2a.types import StreamResponse
 
 from endstop.a2a.configs import Configs, Entry
-from endstop.a2a.envelope import BODY_BYTES, envelope, is_terminal
+from endstop.a2a.envelope import BODY_BYTES, Sealed, envelope, is_terminal
 from endstop.a2a.tail import Change, Tail
 from endstop.a2a.webhooks import Answer, Courier, Refused, Resolve, look_up, parse_url
 from endstop.errors import CallerError, JournalError
@@ -33,6 +34,8 @@ SENDING_MAX = 256
 """Deliveries under way at once; one that waits for its next attempt does not count."""
 SENDING_TO_ONE_MAX = 16
 """The same for one webhook host, so that one which never answers takes no more than that."""
+SENDING_OF_ONE_MAX = 64
+"""The same for the webhooks of one owner, whatever hosts they are on."""
 _GONE = 410
 
 log = logging.getLogger("endstop.a2a.push")
@@ -59,25 +62,36 @@ class Delivery:
 
 
 class Turns:
-    """Bounds how much is sent at once, in all and to one host."""
+    """Bounds how much is sent at once: in all, to one host, and for one owner."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(SENDING_MAX)
-        # A host is in here only while something is sent to it, or waits for that.
-        self._hosts: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
+        # A name is in here only while something is sent under it, or waits for that.
+        self._some: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
 
-    async def post(self, courier: Courier, body: bytes, headers: dict[str, str]) -> Answer:
+    async def post(
+        self, owner: str, courier: Courier, body: bytes, headers: dict[str, str]
+    ) -> Answer:
         """Post in its turn."""
-        where = courier.where
-        host, users = self._hosts.setdefault(where, (asyncio.Semaphore(SENDING_TO_ONE_MAX), []))
+        # Always in this order, and the widest last: nobody holds a wide one and waits for a narrow.
+        async with (
+            self._turn(f"host {courier.where}", SENDING_TO_ONE_MAX),
+            self._turn(f"owner {owner}", SENDING_OF_ONE_MAX),
+            self._all,
+        ):
+            return await courier.post(body, headers)
+
+    @asynccontextmanager
+    async def _turn(self, name: str, most: int) -> AsyncIterator[None]:
+        turns, users = self._some.setdefault(name, (asyncio.Semaphore(most), []))
         users.append(None)
         try:
-            async with host, self._all:
-                return await courier.post(body, headers)
+            async with turns:
+                yield
         finally:
             users.pop()
             if not users:
-                del self._hosts[where]
+                del self._some[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +247,7 @@ class Outbox:
         terms = self._terms
         while (held := self._held) is not None:
             sealed = envelope(response, held.config, name, terms.secret, terms.body_bytes)
-            answer, problem = await self._attempt(courier, sealed.body, sealed.headers)
+            answer, problem = await self._attempt(courier, held.owner, sealed)
             if problem is None:
                 terms.counts["delivered"] += 1
                 terms.counts["shortened"] += sealed.shortened
@@ -261,12 +275,12 @@ class Outbox:
             log.warning("push config %s: %s", self._key, words)
 
     async def _attempt(
-        self, courier: Courier, body: bytes, headers: dict[str, str]
+        self, courier: Courier, owner: str, sealed: Sealed
     ) -> tuple[Answer | None, str | None]:
         """One attempt: the answer, and what is wrong with it in words, or None."""
         where = courier.where
         try:
-            answer = await self._terms.turns.post(courier, body, headers)
+            answer = await self._terms.turns.post(owner, courier, sealed.body, sealed.headers)
         except TimeoutError:
             return None, f"{where} did not answer within {self._terms.delivery.answer_s:g} s"
         except Refused as error:

@@ -20,10 +20,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import time
 
 from a2a.types import TaskPushNotificationConfig
 
-from endstop.a2a.configs import Configs
+from endstop.a2a.configs import KEEP_S, Configs
 from endstop.a2a.envelope import BODY_BYTES
 from endstop.a2a.outbox import LINGER_S, Delivery, Outbox, Terms
 from endstop.a2a.tail import Tail
@@ -98,6 +99,8 @@ class Pusher:
         self._known: dict[str, frozenset[str]] = {}
         self._boxes: dict[str, tuple[Outbox, asyncio.Task[None]]] = {}
         self._looking: asyncio.Task[None] | None = None
+        # When the last event came that a sweep has looked at, by config.
+        self._swept: dict[str, float | None] = {}
 
     # --- configs ----------------------------------------------------------------------------------
 
@@ -241,14 +244,28 @@ class Pusher:
                 self._forget(key)
 
     async def _sweep(self) -> None:
+        """Wake those that have something pending which nobody told of; few are looked into."""
         await self._configs.forget()
+        swept: dict[str, float | None] = {}
         for key in self._keys():
-            if key not in self._boxes and await self._is_pending(key):
+            at_s = await self._configs.call(self._journal.last_at, _task_of(key))
+            if key in self._boxes:
+                continue
+            swept[key] = at_s
+            if key in self._swept and self._swept[key] == at_s:
+                # Nothing came since the last time: no need to read the task again.
+                continue
+            if await self._is_pending(key, at_s):
                 self._wake(key)
+        self._swept = swept
 
-    async def _is_pending(self, key: str) -> bool:
+    async def _is_pending(self, key: str, at_s: float | None) -> bool:
         entry = await self._configs.read(key)
         if entry is None:
+            return False
+        if at_s is None and time() - entry.made_at_s > KEEP_S:
+            # The journal has forgotten the task: nothing will ever be delivered.
+            await self._configs.drop(key, entry)
             return False
         tail = Tail(self._journal, _task_of(key))
         return bool(await self._configs.call(tail.page, entry.seq)) or tail.over

@@ -45,6 +45,8 @@ HOLD_S = 5.0
 """How long a question for the status waits for news, at most."""
 IDLE_S = 60.0
 """How long a stream may be silent before the task is looked at."""
+TOLD_EVERY_S = 0.2
+"""How often progress is told, at most: a peer may say as much as it likes, our journal may not."""
 STOPS_MAX = 5
 """How often a cancel is sent to an agent that refuses it; to one out of reach, on and on."""
 _LOST = frozenset({Kind.UNSENT, Kind.UNREACHABLE, Kind.SILENT})
@@ -77,6 +79,7 @@ class Following:
         self._lost_at: float | None = None
         self._nonsense = 0
         self._answers = 0
+        self._told_at = 0.0
         self._stopping = False
         self._refusals = 0
         self._news = asyncio.Event()
@@ -274,8 +277,15 @@ class Following:
                     self._news.set()
                 if self.view.over or self.view.asks:
                     return
-                if self._ctx is not None and self.view.shown != before and self.view.shown[3]:
-                    self._ctx.progress(self.view.shown[3])
+                if self.view.shown != before:
+                    self._tell_progress(self.view.shown[3])
+
+    def _tell_progress(self, words: str) -> None:
+        """What the agent says of its work; not more often than anybody could read."""
+        now = self.loop.time()
+        if words and self._ctx is not None and now >= self._told_at + TOLD_EVERY_S:
+            self._told_at = now
+            self._ctx.progress(words)
 
     def _all_is_well(self) -> None:
         self._lost_at, self._nonsense, self._raised, self._problem = None, 0, 0, None
