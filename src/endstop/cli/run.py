@@ -24,6 +24,31 @@ EXIT_CODES = (
 )
 
 
+Journal = Annotated[
+    str | None,
+    typer.Option("--journal", "-j", metavar="FILE.db", help="Record the run in this journal."),
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(metavar="RUN", help="Go on with a run that was killed: its id, or `last`."),
+]
+Turns = Annotated[int | None, typer.Option(min=1, metavar="N", help="At most so many replies.")]
+Calls = Annotated[int | None, typer.Option(min=1, metavar="N", help="At most so many tool calls.")]
+Tokens = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="At most so many tokens in all.")
+]
+Amount = Annotated[
+    str | None, typer.Option(metavar="AMOUNT", help='At most so much, such as "0.50 USD".')
+]
+Seconds = Annotated[
+    float | None, typer.Option(metavar="S", help="At most so long; waits for humans apart.")
+]
+Approval = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="How long a call may wait for approval; then it expires."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
     app.command(name="run", help=RUN_HELP, epilog=EXIT_CODES)(run)
@@ -40,36 +65,17 @@ def run(
     agent: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which agent, where there are several.")
     ] = None,
-    journal: Annotated[
-        str | None,
-        typer.Option("--journal", "-j", metavar="FILE.db", help="Record the run in this journal."),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Go on with a run that was killed: its id, or `last`."),
-    ] = None,
-    max_turns: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many replies.")
-    ] = None,
-    max_calls: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many tool calls.")
-    ] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="At most so many tokens in all.")
-    ] = None,
-    max_money: Annotated[
-        str | None, typer.Option(metavar="AMOUNT", help='At most so much, such as "0.50 USD".')
-    ] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(metavar="S", help="At most so long; waits for humans apart.")
-    ] = None,
+    journal: Journal = None,
+    resume: Resume = None,
+    max_turns: Turns = None,
+    max_calls: Calls = None,
+    max_tokens: Tokens = None,
+    max_money: Amount = None,
+    max_seconds: Seconds = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Approve every call that needs approval.")
     ] = False,
-    approval_timeout: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="How long a call may wait for approval; then it expires."),
-    ] = None,
+    approval_timeout: Approval = None,
     as_json: AsJson = False,
 ) -> None:
     """See RUN_HELP."""
