@@ -184,8 +184,8 @@ async def check_url(url: str, *, allow_private: bool, resolve: Resolve = look_up
 
 @cache
 def _tls() -> ssl.SSLContext:
-    # Made once: loading the certificates costs more than a delivery.
-    return httpx2.create_ssl_context(trust_env=False)
+    # Made once, and on a thread: loading the certificates costs more than a delivery.
+    return httpx2.create_ssl_context()
 
 
 class Courier:
@@ -205,15 +205,10 @@ class Courier:
         self._answer_s = answer_s
         self._allow_private = allow_private
         self._resolve = resolve
+        self._tls = tls
         self._worked = ""
         # A client of its own: a connection that was opened under one name never serves another.
-        self._client = httpx2.AsyncClient(
-            verify=tls or _tls(),
-            trust_env=False,
-            follow_redirects=False,
-            timeout=answer_s,
-            limits=httpx2.Limits(max_connections=1, max_keepalive_connections=1),
-        )
+        self._client: httpx2.AsyncClient | None = None
 
     @property
     def where(self) -> str:
@@ -227,6 +222,8 @@ class Courier:
         cannot be reached, TimeoutError where it does not answer in time.
         """
         target = self._target
+        if self._client is None:
+            self._client = await self._open()
         found = await addresses_of(target, allow_private=self._allow_private, resolve=self._resolve)
         # What worked before comes first: there may be a connection to it. The sort is stable.
         found.sort(key=lambda address: address != self._worked)
@@ -237,8 +234,22 @@ class Courier:
                     return await self._post_to(address, body, headers)
             return await self._post_to(found[-1], body, headers)
 
+    async def _open(self) -> httpx2.AsyncClient:
+        # Without TLS nothing is there to be verified, and no certificates need be loaded.
+        verify: ssl.SSLContext | bool = False
+        if self._target.scheme == "https":
+            verify = self._tls or await on_thread(_tls)
+        return httpx2.AsyncClient(
+            verify=verify,
+            trust_env=False,
+            follow_redirects=False,
+            timeout=self._answer_s,
+            limits=httpx2.Limits(max_connections=1, max_keepalive_connections=1),
+        )
+
     async def _post_to(self, address: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         target = self._target
+        assert self._client is not None, "it was opened for this"
         extensions: dict[str, Any] = {"sni_hostname": target.name}
         request = self._client.build_request(
             "POST",
@@ -257,7 +268,8 @@ class Courier:
 
     async def aclose(self) -> None:
         """Close the connection."""
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
 
 async def _drain(response: httpx2.Response) -> None:

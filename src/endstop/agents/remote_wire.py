@@ -40,6 +40,7 @@ from google.protobuf.message import Error as ProtobufError
 
 from endstop.agents.errors import AgentError
 from endstop.core.text import safe_text
+from endstop.work.steps import on_thread
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 ANSWER_BYTES = 32 * 1024 * 1024
@@ -286,7 +287,9 @@ def _tls() -> ssl.SSLContext:
 
 @asynccontextmanager
 async def _http(headers: Mapping[str, str], limit_s: float) -> AsyncIterator[httpx.AsyncClient]:
-    transport = _Bounded(httpx.AsyncHTTPTransport(verify=_tls()))
+    # Loading the certificates takes long, and is done once.
+    tls = _tls() if _tls.cache_info().currsize else await on_thread(_tls)
+    transport = _Bounded(httpx.AsyncHTTPTransport(verify=tls))
     async with httpx.AsyncClient(
         # What is compressed could be of any size when it is not any more.
         headers={**headers, "Accept-Encoding": "identity"},
