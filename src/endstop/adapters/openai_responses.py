@@ -65,7 +65,7 @@ def read(body: Mapping[str, Any] | list[Any]) -> Parsed:
     items = [mapping_of(item) for item in output]
     if cut is None:
         cut = next((_item_cut(item) for item in items if _item_cut(item)), None)
-    calls = [item for item in items if item.get("type") in OUTPUT_OF]
+    calls = [item for item in items if text_of(item.get("type")) in OUTPUT_OF]
     ids = unique_ids([call_id(item) for item in calls])
     wanted: list[Wanted] = []
     for item, made_id in zip(calls, ids, strict=True):
@@ -91,7 +91,7 @@ def _cut(body: Mapping[str, Any]) -> str | None:
 
 
 def _item_cut(item: Mapping[str, Any]) -> str | None:
-    if item.get("type") in OUTPUT_OF and item.get("status") in _ITEM_NOT_WHOLE:
+    if text_of(item.get("type")) in OUTPUT_OF and text_of(item.get("status")) in _ITEM_NOT_WHOLE:
         return f"an item is {item['status']}"
     return None
 
@@ -100,7 +100,7 @@ def _notes(items: list[Mapping[str, Any]]) -> list[str]:
     left = [
         text_of(item.get("type"))
         for item in items
-        if item.get("type") in _OTHERS_TO_ANSWER
+        if text_of(item.get("type")) in _OTHERS_TO_ANSWER
         or (item.get("type") == "tool_search_call" and item.get("execution") == "client")
     ]
     return [f"an item of type {kind} is left to the caller to answer" for kind in left]
@@ -125,7 +125,7 @@ def _stored(items: list[Mapping[str, Any]], ids: list[str]) -> list[Message]:
     for item in items:
         if not item:
             continue
-        if item.get("type") in OUTPUT_OF:
+        if text_of(item.get("type")) in OUTPUT_OF:
             made = stored_call(item, next(remaining))
         else:
             made = clean(item, "output")
@@ -173,7 +173,7 @@ def mend(items: list[Message], ledger: Ledger) -> list[Message]:
     run: _Run | None = None
     used: set[str] = set()
     for index, item in enumerate(items):
-        kind = item.get("type")
+        kind = text_of(item.get("type"))
         if kind in OUTPUT_OF:
             run = run or _Run()
             run.calls.append(index)
@@ -186,7 +186,7 @@ def mend(items: list[Message], ledger: Ledger) -> list[Message]:
     for index, item in enumerate(items):
         if index in runs and runs[index].calls[-1] == index:
             runs[index].slots = _opened(index, [items[n] for n in runs[index].calls], used, ledger)
-        elif item.get("type") in OUTPUTS:
+        elif text_of(item.get("type")) in OUTPUTS:
             key = text_of(item.get("call_id"))
             ledger.take(Found(place=(index, 0), key=key, body=item))
     ledger.close()

@@ -13,7 +13,16 @@ from typing import Any
 
 from endstop.adapters import anthropic, openai_chat, openai_responses
 from endstop.adapters.ledger import Ledger
-from endstop.adapters.parts import ANTHROPIC, CHAT, FORMATS, RESPONSES, Message, clean, mapping_of
+from endstop.adapters.parts import (
+    ANTHROPIC,
+    CHAT,
+    FORMATS,
+    RESPONSES,
+    Message,
+    clean,
+    mapping_of,
+    text_of,
+)
 from endstop.errors import CallerError
 
 NO_RESULT = "Tool call has no recorded result: it may or may not have run."
@@ -85,7 +94,7 @@ def _detect(messages: list[Message]) -> str | None:
 
 
 def _format_of(message: Message) -> str | None:
-    kind = message.get("type")
+    kind = text_of(message.get("type"))
     if kind in openai_responses.OUTPUT_OF or kind in openai_responses.OUTPUTS:
         return RESPONSES
     if message.get("role") in ("tool", "function") or "tool_calls" in message:

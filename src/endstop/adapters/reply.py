@@ -173,7 +173,7 @@ def _detect(body: Mapping[str, Any] | list[Any]) -> str:
 
 
 def _detect_message(body: Mapping[str, Any]) -> str | None:
-    if body.get("type") in openai_responses.OUTPUT_OF:
+    if text_of(body.get("type")) in openai_responses.OUTPUT_OF:
         return RESPONSES
     content = body.get("content")
     if isinstance(content, list):
@@ -187,10 +187,10 @@ def _detect_message(body: Mapping[str, Any]) -> str | None:
 
 def _detect_items(items: list[Any]) -> str | None:
     for item in items:
-        kind = mapping_of(item).get("type")
+        kind = text_of(mapping_of(item).get("type"))
         if kind in _ANTHROPIC_BLOCKS:
             return ANTHROPIC
-        if kind in _RESPONSES_ITEMS or kind == "output_text" or str(kind).endswith("_call"):
+        if kind in _RESPONSES_ITEMS or kind == "output_text" or kind.endswith("_call"):
             return RESPONSES
     return None
 

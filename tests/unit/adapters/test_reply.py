@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -452,3 +453,20 @@ def test_only_bad_ids_change(ids: list[str], made: list[str]) -> None:
 
 def test_ids_that_are_taken_are_not_made_again() -> None:
     assert unique_ids(["a", ""], taken={"a", "call00002"}) == ["a_1", "call00003"]
+
+
+@pytest.mark.parametrize("junk", [[], {}, [[]], {"a": 1}, 5, True, None])
+@pytest.mark.parametrize("key", ["type", "status", "role", "id", "call_id", "name", "content"])
+def test_a_field_of_a_wrong_type_is_no_trap(key: str, junk: Any) -> None:
+    """Law 19 any-payload: a list or object where a word is expected, too."""
+    item = {"type": "function_call", "call_id": "c", "name": "a", "arguments": "{}", key: junk}
+    said = {"role": "assistant", "content": "a", key: junk}
+    for body in ([item], {"output": [item], "status": junk}, [said], {"content": [item], **said}):
+        for format in (None, *FORMATS):
+            try:
+                reply = read_reply(body, format)
+            except CallerError:
+                continue
+            paired(reply)
+    with contextlib.suppress(CallerError):
+        repair([item, said])
