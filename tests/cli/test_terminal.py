@@ -119,3 +119,33 @@ def test_what_was_typed_before_the_question_is_no_answer(tmp_path: Path) -> None
     terminal.expect("may this call run?")
     terminal.expect("1 rejected")
     assert terminal.end() == 1
+
+
+def test_an_agent_speaks_asks_and_answers(tmp_path: Path) -> None:
+    """What it says is shown while it says it, its calls are approved by keys, and given back."""
+    agents = str(Path(__file__).with_name("sample_agents.py"))
+    options = ("--agent", "paying")
+    folder = {"SAMPLE_FOLDER": str(tmp_path)}
+    terminal = Terminal(tmp_path / "out", "run", agents, "go", *options, **folder)
+    terminal.expect("agent paying, scripted")
+    terminal.expect("may this call run?")
+    terminal.type("a")
+    terminal.expect("Enter to approve")
+    terminal.type("\r")
+    terminal.expect("done: the model is done · 2 turns · 1 succeeded")
+    assert terminal.end() == 0
+    assert (tmp_path / "out").read_text() == "thank you\n"
+    assert (tmp_path / "marks").read_text() == "pay 5\n"
+
+
+def test_ctrl_c_while_an_agent_thinks(tmp_path: Path) -> None:
+    agents = str(Path(__file__).with_name("sample_agents.py"))
+    options = ("--agent", "thinking")
+    folder = {"SAMPLE_FOLDER": str(tmp_path)}
+    terminal = Terminal(tmp_path / "out", "run", agents, "go", *options, **folder)
+    terminal.expect("turn 1 · scripted")
+    terminal.expect("a very long thought")
+    terminal.type("\x03")
+    terminal.expect("stopped by Ctrl-C · cancelled: the run was cancelled · 0 turns")
+    assert terminal.end() == 130
+    assert (tmp_path / "out").read_text() == ""
