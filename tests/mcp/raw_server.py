@@ -78,6 +78,7 @@ NAMES = [
     "flood",
     "junk",
     "huge",
+    "endless",
     "big",
     "twice",
     "surrogate",
@@ -141,6 +142,10 @@ def call(number: Any, params: dict[str, Any]) -> None:
             text(number, "after the junk")
         case "huge":
             text(number, "x" * int(arguments["size"]))
+        case "endless":
+            write(b'{"jsonrpc": "2.0", "id": %d, "result": "' % number)
+            for _ in range(300):
+                write(b"x" * 65_536)
         case "big":
             text(number, "head" + "x" * 3_000_000 + "tail")
         case "twice":

@@ -53,7 +53,7 @@ def answered(server: McpServer, answers: list[str | None], calls: int = 1) -> tu
                     await run.cancel()
                 else:
                     assert runtime.answer(question.question, answer)
-            return list(await running)
+            return list(await asyncio.wait_for(running, 15))
 
     return asyncio.run(scene()), asked
 

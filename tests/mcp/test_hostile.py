@@ -63,6 +63,13 @@ def test_an_endless_answer_fails_its_call_alone(server: McpServer) -> None:
     assert beside.value == "echoed", "law 14 isolated-siblings"
 
 
+def test_an_answer_without_an_end_is_not_kept(tmp_path: Path) -> None:
+    with raw(tmp_path) as server:
+        result = one(server, "endless")
+        assert (result.outcome, result.effect) == (Outcome.FAILED, Effect.UNKNOWN)
+        assert "longer than" in (result.error or "")
+
+
 def test_halves_of_characters_and_numbers_that_are_none(server: McpServer) -> None:
     result = one(server, "surrogate")
     assert result.outcome is Outcome.SUCCEEDED

@@ -173,11 +173,16 @@ class Web(BaseHTTPRequestHandler):
             result = {"protocolVersion": version, "capabilities": {"tools": {}}}
             result["serverInfo"] = {"name": "web", "version": "1"}
         elif method == "tools/list":
-            names = ("fine", "huge", "never", "breaks", "error")
+            names = ("fine", "huge", "never", "breaks", "error", "leaves")
             result = {"tools": [{"name": name, "inputSchema": any_object} for name in names]}
         elif message["params"]["name"] == "never":
             self.began.set()
             self.hang.wait(20)
+        elif message["params"]["name"] == "leaves":
+            self.began.set()
+            self.cancelled.wait(20)
+            self.connection.close()
+            return None
         elif message["params"]["name"] == "breaks":
             self.connection.close()
             return None
@@ -245,5 +250,18 @@ def test_a_silent_server_is_abandoned_and_a_hung_notice_holds_up_nothing(web: st
             assert Web.cancelled.is_set(), "the notice was sent"
             again = await asyncio.to_thread(one, server, "fine")
             assert again.value == "fine"
+
+    asyncio.run(scene())
+
+
+def test_a_lost_connection_proves_nothing(web: str) -> None:
+    Web.began.clear()
+    Web.cancelled.clear()
+
+    async def scene() -> None:
+        async with McpServer.http(f"{web}/leaves") as server:
+            result, _ = await stopped(server, call("leaves"), Web.began.is_set)
+            assert (result.outcome, result.effect) == (Outcome.CANCELLED, Effect.UNKNOWN)
+            assert result.stopped_by is StoppedBy.ABANDONED, "law 5 honest-effect"
 
     asyncio.run(scene())
