@@ -12,6 +12,7 @@ from tests.mutants.looping import LOOPING
 from tests.mutants.models import MODELS
 from tests.mutants.runner import Mutant
 from tests.mutants.runs import RUNS
+from tests.mutants.servers import SERVERS
 
 UNIT = "tests/unit/core/"
 GATE = (UNIT + "test_gate.py",)
@@ -752,4 +753,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *ELSEWHERE,
     *LOOPING,
     *MODELS,
+    *SERVERS,
 )
