@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import socket
 import sys
@@ -168,8 +169,17 @@ async def serve(asked: argparse.Namespace) -> None:
             handler = stock
         else:
             from endstop.a2a import EndstopRequestHandler
+            from endstop.a2a.push import Pusher
 
-            ours = EndstopRequestHandler(agent, agent_card=card, journal=asked.journal, grace_s=0.3)
+            card.capabilities.push_notifications = True
+            ours = EndstopRequestHandler(
+                agent,
+                agent_card=card,
+                journal=asked.journal,
+                grace_s=0.3,
+                # The webhooks of these tests are on this machine.
+                make_pusher=functools.partial(Pusher, allow_private=True),
+            )
             handler = await stack.enter_async_context(ours)
         routes = [
             *create_agent_card_routes(card),
