@@ -13,6 +13,7 @@ from tests.mutants.models import MODELS
 from tests.mutants.runner import Mutant
 from tests.mutants.runs import RUNS
 from tests.mutants.servers import SERVERS
+from tests.mutants.serving import SERVING
 
 UNIT = "tests/unit/core/"
 GATE = (UNIT + "test_gate.py",)
@@ -754,4 +755,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *LOOPING,
     *MODELS,
     *SERVERS,
+    *SERVING,
 )

@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 
+import endstop
+from tests.support import ROOT
 from tests.wire.harness import Server
 
 AGENT = Path(__file__).with_name("agent.py")
@@ -30,7 +32,10 @@ class Served(Server):
         if "--port" not in options:
             command += ["--port", "0"]
         log = folder / f"serve-{uuid.uuid4().hex[:6]}.log"
-        super().__init__([*command, *options], {"TICKS": str(folder), "NO_COLOR": "1", **env}, log)
+        # The package under test, which is a copy where a bug is planted.
+        ours = f"{ROOT}:{Path(endstop.__file__).parents[1]}"
+        told = {"TICKS": str(folder), "NO_COLOR": "1", "PYTHONPATH": ours, **env}
+        super().__init__([*command, *options], told, log)
         self.folder = folder
         host, _, port = self.url.removeprefix("http://").rstrip("/").rpartition(":")
         self.address = (host, int(port))
@@ -107,6 +112,12 @@ def until(condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     while not condition():
         assert time.monotonic() < give_up, "it did not happen in time"
         time.sleep(0.01)
+
+
+def resident_mb(pid: int) -> float:
+    """How much memory a process holds."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def open_files(pid: int) -> int:

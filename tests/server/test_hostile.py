@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import time
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.server.house import ALICE, Served, head, message, open_files, until
+from tests.server.house import ALICE, Served, head, message, open_files, resident_mb, until
 
 DEEP = b"[" * 50_000
+CONNECTS = int(os.environ.get("ENDSTOP_CONNECTS", "400"))
+"""How many clients come and go: 10,000 are tried where somebody asks for it."""
 
 
 def lines(sock: socket.socket) -> bytes:
@@ -178,6 +181,8 @@ def test_what_is_not_http_is_refused(served: Served) -> None:
 def test_law_18_slow_heads_and_bodies_do_not_stay(tmp_path: Any) -> None:
     served = Served(tmp_path, agent=write_quick(tmp_path))
     try:
+        # What the first task needs, such as a worker loop, stays open.
+        served.send("echo warm", token=None)
         before = open_files(served.process.pid)
         silent = [served.raw() for _ in range(20)]
         half = [served.raw(b"POST / HTTP/1.1\r\nhost:") for _ in range(20)]
@@ -188,6 +193,12 @@ def test_law_18_slow_heads_and_bodies_do_not_stay(tmp_path: Any) -> None:
         for sock in [*silent, *half, *waiting]:
             sock.close()
         until(lambda: open_files(served.process.pid) <= before + 2)
+        # Nor does a reader that takes nothing: its connection ends, its task does not notice.
+        sock = stream_of(served, "flood 3000")
+        until(lambda: "the client read nothing any more" in served.words())
+        until(lambda: open_files(served.process.pid) <= before + 2)
+        until(lambda: newest(served, token=None)["status"]["state"] == "TASK_STATE_COMPLETED")
+        sock.close()
     finally:
         served.end()
 
@@ -197,7 +208,7 @@ def write_quick(folder: Any) -> Any:
     file = folder / "quick.py"
     file.write_text(
         "import endstop.server.limits as limits\n"
-        "limits.ServerLimits.__init__.__kwdefaults__.update(header_s=0.5, body_s=0.5)\n"
+        "limits.ServerLimits.__init__.__kwdefaults__.update(header_s=0.5, body_s=0.5, send_s=0.5)\n"
         "from tests.server.agent import Agent\n"
         "agent = Agent()\n",
         encoding="utf-8",
@@ -223,9 +234,9 @@ def stream_of(served: Served, text: str) -> socket.socket:
     return sock
 
 
-def newest(served: Served) -> dict[str, Any]:
+def newest(served: Served, token: str | None = ALICE) -> dict[str, Any]:
     """The newest task."""
-    listed = served.rpc("ListTasks", {"pageSize": 1})["result"]["tasks"]
+    listed = served.rpc("ListTasks", {"pageSize": 1}, token=token)["result"]["tasks"]
     assert isinstance(listed[0], dict)
     return listed[0]
 
@@ -248,23 +259,32 @@ def test_law_18_a_reader_that_reads_nothing_holds_up_nothing(served: Served) -> 
     is_well(served)
 
 
+def come_and_go(served: Served, data: bytes, count: int) -> None:
+    """Clients that leave: after a byte, before one, or with a reset."""
+    for at in range(count):
+        sock = served.raw(data)
+        if at % 3 == 0:
+            sock.recv(1)
+        if at % 3 == 1:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+    # Whoever came last is served after all that left.
+    is_well(served)
+
+
 def test_law_18_clients_that_come_and_go_leave_nothing_behind(served: Served) -> None:
     began = served.ticks("watched")
     task = served.send("work watched", at_once=True)["id"]
     until(lambda: served.ticks("watched") > began)
-    files = open_files(served.process.pid)
     body = json.dumps(
         {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task}}
     ).encode()
-    for at in range(300):
-        sock = served.raw(request(body))
-        if at % 3 == 0:
-            sock.recv(1)
-        if at % 3 == 1:
-            # A reset, before or in the middle of the first frame.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        sock.close()
+    come_and_go(served, request(body), 60)
+    files, memory = open_files(served.process.pid), resident_mb(served.process.pid)
+    come_and_go(served, request(body), CONNECTS)
     until(lambda: open_files(served.process.pid) <= files + 2)
+    grown = resident_mb(served.process.pid) - memory
+    assert grown < 8, f"{CONNECTS} clients left {grown:.1f} MB behind"
     now = served.ticks("watched")
     until(lambda: served.ticks("watched") > now + 3)
     assert served.state(task) == "WORKING"
