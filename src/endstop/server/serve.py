@@ -54,8 +54,8 @@ class Serving:
     `async with Serving(handler, card) as serving:` serves inside the block; for a program that does
     nothing else, `heed_signals()`, `await start()` and `await until_stopped()`.
 
-    `runtime` is what the handler runs on; it is closed here, with what may go on later suspended.
-    The handler's own `aclose()` is called after that. Port 0 is a free one. Binding to an address
+    A handler's `recover()` is called before anything is answered, its `aclose()` when the server
+    goes down. `runtime` is what it runs on; it is closed after that. Port 0 is a free one. Binding to an address
     that others can reach needs a token. Raises CallerError and CannotServe, in words, from
     `start()`.
     """
@@ -79,6 +79,8 @@ class Serving:
         self.limits = limits if limits is not None else ServerLimits()
         self.url = url or ""
         self.grpc_address: str | None = None
+        # How many tasks of an earlier server were taken up.
+        self.taken_up = 0
         self._handler = handler
         self._guarded = Guarded(handler)
         self._runtime = runtime
@@ -104,6 +106,10 @@ class Serving:
             self._start_on(sock)
             undo.pop_all()
         assert self._http is not None
+        # What an earlier server left is in order before anybody is answered.
+        recover = getattr(self._handler, "recover", None)
+        if recover is not None:
+            self.taken_up = len(await recover())
         if self._grpc is not None:
             await self._grpc.start()
         self._running = asyncio.create_task(self._http.serve([sock]), name="http")
@@ -122,10 +128,25 @@ class Serving:
             )
             self.grpc_address = f"{shown}:{bound}"
         reached_at(self.agent_card, self.url, self.grpc_address, secret=bool(self.tokens))
+        self._extend()
         app = assemble(self._guarded, self.agent_card, self.tokens, self._door)
         # Streams end when their tasks do or when this says so, and not by the library's own watch.
         AppStatus.enable_automatic_graceful_drain = False
         self._http = _Server(_config(app, self.limits))
+
+    def _extend(self) -> None:
+        """The handler's card for those who are known is reached where the public one is."""
+        handler: Any = self._handler
+        known = getattr(handler, "extended_agent_card", None)
+        if isinstance(known, AgentCard):
+            handler.extended_agent_card = AgentCard()
+            handler.extended_agent_card.CopyFrom(known)
+            reached_at(
+                handler.extended_agent_card,
+                self.url,
+                self.grpc_address,
+                secret=bool(self.tokens),
+            )
 
     # -- down
 
@@ -159,15 +180,15 @@ class Serving:
             return
         self._door.close()
         self._http.should_exit = True
+        aclose = getattr(self._handler, "aclose", None)
+        if aclose is not None:
+            await aclose()
         if self._runtime is not None:
             await self._runtime.close(suspend=True)
         await self._guarded.quiet(LAST_FRAMES_S)
         self._guarded.go_down()
         if self._grpc is not None:
             await self._grpc.stop(SOCKETS_S)
-        aclose = getattr(self._handler, "aclose", None)
-        if aclose is not None:
-            await aclose()
         await asyncio.wait({self._running}, timeout=SOCKETS_S)
         if not self._running.done():
             # Whoever reads nothing any more does not keep the server.
@@ -192,7 +213,8 @@ class Serving:
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP, so that asyncio turns off the delay of small packets on what it accepts.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host.strip("[]"), port))
