@@ -12,8 +12,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from a2a.helpers.proto_helpers import new_task_from_user_message, new_text_message, new_text_part
@@ -22,14 +23,19 @@ from a2a.server.events import EventQueue
 from a2a.server.tasks import TaskUpdater
 from a2a.types import Part, Role, TaskState
 
-from tests.wire.ticks import note
+from tests.wire.ticks import CANCELS_NOW, Ticks, note
 
 FOREVER_S = 3600.0
+ENDLESS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a message asks for: which body, which cancel, how often and how fast it ticks."""
+    """What a message asks for: which body, which cancel, how often and how fast it ticks.
+
+    An `endless` body goes on until the test says that it cancels, and from then on for `ticks`
+    rounds: whatever a busy machine makes of the time before, the cancel finds it at work.
+    """
 
     do: str = "work"
     cancel: str = "publish"
@@ -39,6 +45,7 @@ class Order:
     seconds: float = 2.0
     size: int = 0
     events: bool = False
+    endless: bool = False
     more: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -47,6 +54,17 @@ class Order:
 
     def note(self, word: str) -> None:
         note(self.file, word)
+
+    def rounds(self) -> Iterator[int]:
+        """The numbers of the rounds, with a tick for each."""
+        left = self.ticks
+        for number in range(ENDLESS):
+            if left <= 0:
+                return
+            if not self.endless or Ticks(Path(self.file)).count(CANCELS_NOW):
+                left -= 1
+            self.note("tick")
+            yield number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +96,7 @@ def say(text: str) -> list[Part]:
 async def work(job: Job) -> None:
     """Works on, tick by tick, and is stopped by a CancelledError."""
     await job.begin()
-    for number in range(job.order.ticks):
-        job.order.note("tick")
+    for number in job.order.rounds():
         if job.order.events:
             await job.up.add_artifact(say(f"part {number}"), name=f"part {number}")
         await asyncio.sleep(job.order.every_s)
@@ -90,8 +107,7 @@ async def work(job: Job) -> None:
 async def swallow(job: Job) -> None:
     """Takes the CancelledError for one more error, and goes on to its end."""
     await job.begin()
-    for number in range(job.order.ticks):
-        job.order.note("tick")
+    for number in job.order.rounds():
         try:
             if job.order.events:
                 await job.up.add_artifact(say(f"part {number}"), name=f"part {number}")
@@ -119,8 +135,7 @@ async def thread(job: Job) -> None:
     await job.begin()
 
     def blocking() -> None:
-        for _ in range(job.order.ticks):
-            job.order.note("tick")
+        for _ in job.order.rounds():
             time.sleep(job.order.every_s)
 
     await asyncio.to_thread(blocking)
@@ -132,8 +147,8 @@ async def block(job: Job) -> None:
     """Blocks the loop that runs it."""
     await job.begin()
     await asyncio.sleep(0)
-    job.order.note("tick")
-    time.sleep(job.order.seconds)
+    for _ in job.order.rounds():
+        time.sleep(job.order.every_s)
     await job.up.complete()
     job.order.note("end")
 
@@ -168,8 +183,7 @@ async def late(job: Job) -> None:
 async def silent(job: Job) -> None:
     """Says that it works, and then nothing until its end; what it does is in the file."""
     await job.begin()
-    for _ in range(job.order.ticks):
-        job.order.note("tick")
+    for _ in job.order.rounds():
         await asyncio.sleep(job.order.every_s)
     await job.up.complete()
     job.order.note("end")
@@ -235,9 +249,9 @@ CHILD = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from tests.wire.ticks import note
-for _ in range(int(sys.argv[3])):
+for _ in range(300):
     note(sys.argv[2], "tick")
-    time.sleep(float(sys.argv[4]))
+    time.sleep(0.1)
 """
 
 
@@ -246,10 +260,9 @@ async def child(job: Job) -> None:
     await job.begin()
     root = str(job.order.more["root"])
     program = [sys.executable, "-c", CHILD, root, job.order.file]
-    program += [str(job.order.ticks), str(job.order.every_s)]
     process = await asyncio.create_subprocess_exec(*program, stdin=subprocess.DEVNULL)
     try:
-        await process.wait()
+        job.order.note(f"the program ended: {await process.wait()}")
     finally:
         if process.returncode is None:
             process.kill()

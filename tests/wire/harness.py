@@ -47,6 +47,14 @@ from tests.wire.ticks import Ticks
 QUIET = {"OTEL_INSTRUMENTATION_A2A_SDK_ENABLED": "false"}
 """The SDK's spans cost time and write to the log of a server that stops; nobody reads them here."""
 
+AGENT = "tests/wire/served.py"
+GRACE_S = 0.3
+"""How long a body is asked to stop before it is let go: shorter than what the bad ones do."""
+
+OPTIONS = ["--port", "0", "--grpc-port", "0", "--grace", f"{GRACE_S}", "--json", "--quiet"]
+OPTIONS += ["--private-webhooks"]
+"""Free ports, a short ladder, and webhooks on this machine."""
+
 START_S = 30.0
 CALL_S = 20.0
 TERMINAL = {"COMPLETED", "FAILED", "CANCELED", "REJECTED"}
@@ -81,7 +89,7 @@ class Server:
                 text=True,
             )
         self.said: dict[str, Any] = self._first_line()
-        self.url: str = self.said["url"]
+        self.url = str(self.said["url"]).rstrip("/")
 
     def _first_line(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -119,19 +127,21 @@ class Server:
 class House:
     """Where servers are started; it ends what it started."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, agent: str = AGENT) -> None:
         self.kind = kind
+        self.agent = agent
         self.folder = folder
         self.servers: list[Server] = []
 
-    def start(self, store: str = "memory", **env: str) -> Server:
+    def start(self, store: str = "memory", *options: str, **env: str) -> Server:
         """A server over this store: "memory", "sqlite" (one file per house) or "cluster"."""
-        if store == "sqlite":
-            store = str(self.folder / "tasks.db")
-        elif store == "cluster":
-            prefix = "cluster:" if self.kind == "stock" else ""
-            store = f"{prefix}{self.folder / 'cluster.db'}"
-        command = [sys.executable, "-m", "tests.wire.serving", self.kind, store]
+        command = [sys.executable, "-m"]
+        if self.kind == "stock":
+            files = {"sqlite": f"{self.folder}/tasks.db", "cluster": f"cluster:{self.folder}/c.db"}
+            command += ["tests.wire.serving", files.get(store, store), *options]
+        else:
+            command += ["endstop", "serve", self.agent, *OPTIONS, *options]
+            command += ["--journal", "memory" if store == "memory" else f"{self.folder}/tasks.db"]
         server = Server(command, env, self.folder / f"server{len(self.servers)}.log")
         self.servers.append(server)
         return server
@@ -142,8 +152,8 @@ class House:
 
 
 @contextlib.contextmanager
-def house(kind: str, folder: Path) -> Iterator[House]:
-    made = House(kind, folder)
+def house(kind: str, folder: Path, agent: str = AGENT) -> Iterator[House]:
+    made = House(kind, folder, agent)
     try:
         yield made
     finally:

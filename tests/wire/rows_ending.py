@@ -125,7 +125,7 @@ async def names_only_the_task(place: Place) -> Broken:
     return broken
 
 
-@row(25, "gRPC of a version that is not there", stores=(), control=("memory", ("refuses",)))
+@row(25, "gRPC of a version that is not there", control=("memory", ("refuses",)))
 async def grpc_version(place: Place) -> Broken:
     broken, ticks = Broken(), place.ticks()
     async with grpc.aio.insecure_channel(place.server.said["grpc"]) as channel:

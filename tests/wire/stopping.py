@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from a2a.types import Task
 from google.protobuf.json_format import MessageToJson
 
 from tests.wire.harness import Broken, Caller, Stream, state_of
-from tests.wire.ticks import Ticks
+from tests.wire.ticks import CANCELS_NOW, Ticks, note
 
 ANSWER_S = 4.0
 """Within this a cancel has answered: the ladder of the tests, and a busy machine."""
@@ -30,8 +29,12 @@ class Answer:
     task: Task | None
 
 
-async def cancel(client: Caller, task: str, limit_s: float = ANSWER_S) -> Answer:
+async def cancel(
+    client: Caller, task: str, ticks: Ticks | None = None, limit_s: float = ANSWER_S
+) -> Answer:
     """Cancels; an error is an answer, too."""
+    if ticks is not None:
+        note(ticks.file, CANCELS_NOW)
     begun = time.monotonic()
     got, error = None, None
     try:
@@ -60,7 +63,6 @@ async def check(
     *,
     task: str,
     stream: Stream | None = None,
-    quiet_s: float = 1.0,
 ) -> None:
     """What must be true of a task after its cancel, once the body had the time to spoil it.
 
@@ -68,7 +70,7 @@ async def check(
     """
     broken.unless(answer.error is None, "answers", answer.error)
     broken.unless(answer.state == "CANCELED", "canceled", answer.state or answer.error)
-    await asyncio.sleep(quiet_s)
+    await ticks.quiet()
     stored = await client.get(task)
     more = ticks.after(answer.at + ECHO_S)
     broken.unless(more <= 1 or reported(stored), "stops", f"{more} ticks after the answer")

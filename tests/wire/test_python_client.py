@@ -25,9 +25,9 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
+from tests.wire.cards import BINDINGS, VERSIONS
 from tests.wire.executors import Order
 from tests.wire.harness import Caller, Server, house, state_of
-from tests.wire.serving import BINDINGS, VERSIONS
 from tests.wire.ticks import Ticks
 
 WAYS = [(binding, version) for binding in BINDINGS for version in VERSIONS]

@@ -5,6 +5,7 @@ What happened is never asked of the server: it is read here. A line is a time an
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LIMIT_S = 15.0
+
+CANCELS_NOW = "the test cancels"
+"""Written by the test immediately before its cancel."""
 
 
 def note(file: str, word: str) -> None:
@@ -58,14 +62,19 @@ class Ticks:
         """How many times a word was written after that instant."""
         return sum(line.word == word and line.at > at for line in self.lines())
 
+    async def quiet(self, still_s: float = 0.5, limit_s: float = LIMIT_S) -> None:
+        """Until nothing was written for a while: whoever wanted to write on has done so."""
+        end = time.monotonic() + limit_s
+        while self.lines() and time.time() - self.lines()[-1].at < still_s:
+            assert time.monotonic() < end, f"it writes on and on: {self.lines()[-3:]}"
+            await asyncio.sleep(0.05)
+
     def wait(self, word: str, count: int = 1, limit_s: float = LIMIT_S) -> None:
         """Until the word was written that often. It blocks: for a test that has no loop."""
         until(lambda: self.count(word) >= count, f"{count} × {word!r} in the file", limit_s)
 
     async def seen(self, word: str, count: int = 1, limit_s: float = LIMIT_S) -> None:
         """The same for a test that has a loop."""
-        import asyncio
-
         await asyncio.to_thread(self.wait, word, count, limit_s)
 
 
