@@ -290,6 +290,15 @@ def test_own_headers_come_before_ours() -> None:
     assert KEY not in str(request.headers)
 
 
+def test_a_proxy_for_the_world_is_not_asked_for_a_server_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    request, _ = asked(OpenAICompatible)
+    assert request.path == "/v1/chat/completions"
+
+
 def test_azure_takes_its_key_in_a_header_of_its_own() -> None:
     model = OpenAICompatible("m", base_url="https://x.openai.azure.com/openai/v1", api_key=KEY)
     assert model._all_headers()["api-key"] == KEY

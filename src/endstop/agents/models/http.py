@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import random
 import threading
 import time
@@ -27,6 +28,8 @@ from endstop.errors import CallerError
 
 if TYPE_CHECKING:
     import httpx2
+
+log = logging.getLogger("endstop.agents")
 
 T = TypeVar("T")
 
@@ -220,6 +223,7 @@ class Http:
                 rest_s = self._rest_s(failed, tried, until)
                 if rest_s is None:
                     raise _told(failed.error, tried) from failed.__cause__
+                log.info("%s (Asked again in %.1f s.)", failed.error, rest_s)
             await asyncio.sleep(rest_s)
 
     def _rest_s(self, failed: Failed, tried: int, until: float) -> float | None:

@@ -17,7 +17,7 @@ from endstop.adapters.parts import mapping_of
 from endstop.agents.models.failures import Redactor
 from endstop.agents.models.http import Answer, Http, HttpLimits
 from endstop.agents.models.protocol import Ask, Body, Delta, ModelError, ModelReply, Prices, Usage
-from endstop.agents.models.reading import Assembler, Reading
+from endstop.agents.models.reading import Assembler, Reading, readable
 from endstop.core.text import scrub
 from endstop.errors import CallerError
 
@@ -95,7 +95,7 @@ class HttpModel:
             )
             return await reading.read(answer)
 
-        body = await self._http.ask(payload, read)
+        body = readable(await self._http.ask(payload, read), self.format, self._where)
         return ModelReply(body=body, usage=self._priced(self._used(mapping_of(body.get("usage")))))
 
     def _request(self, ask: Ask) -> Body:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from endstop.adapters.reply import read_reply
 from endstop.agents.models import failures
 from endstop.agents.models.failures import Redactor
 from endstop.agents.models.http import Answer, Failed
@@ -75,6 +76,15 @@ def as_object(data: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise Malformed(f"sent an event that is {type(value).__name__}, not an object")
     return value
+
+
+def readable(body: Body, format: str, where: str) -> Body:
+    """`body`, once it is sure that `read_reply` can read it. Raises `ModelError`."""
+    try:
+        read_reply(body, format)
+    except CallerError as error:
+        raise failures.broken(where, f"the reply cannot be read: {error}") from None
+    return body
 
 
 def _parsed(data: str) -> object:
