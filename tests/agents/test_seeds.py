@@ -154,7 +154,14 @@ async def season(seed: int, sqlite: str | None) -> None:
         run.close()
         ledger = ledger_of(rt)
         # What the journal's thread says last comes a moment later.
-        while rt.calls() or ledger.open() or ledger._ordinals or rt.engine.state.runs:
+        engine = rt.engine
+        while (
+            rt.calls()
+            or ledger.open()
+            or ledger._ordinals
+            or engine.state.runs
+            or engine._recording
+        ):
             await asyncio.sleep(0.002)
         assert all(handle.done for handle in forest.handles)
         for handle in tops:

@@ -100,7 +100,7 @@ RUNS: tuple[World, ...] = (
         name="suspended while calls are tried again",
         setup=begin(
             asked(x("k"), terms=contract(_RETRIES, effect=EffectClass.IDEMPOTENT), cost=eur("2")),
-            asked(x("k"), terms=contract(PLAIN, isolation=Isolation.PROCESS), cost=eur("1")),
+            asked(x("j"), terms=contract(PLAIN, isolation=Isolation.PROCESS), cost=eur("1")),
             limits=Limits(money=(eur("3"),)),
             stop_on_failure=True,
             deadline_s=30.0,

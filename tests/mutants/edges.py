@@ -56,7 +56,8 @@ EDGES: tuple[Mutant, ...] = (
         "an idempotent call without a record did not begin",
         "10 no-blind-retry",
         "core/recovery.py",
-        "        return call in self._begun or (effect is EffectClass.IDEMPOTENT and not self._clean)\n",
+        "        return call in self._begun or "
+        "(effect is EffectClass.IDEMPOTENT and not self._clean)\n",
         "        return call in self._begun\n",
         RECOVERY,
     ),

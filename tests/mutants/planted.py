@@ -667,7 +667,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "all that is open is lost",
         "16 survives-restart",
         "core/recovery.py",
-        "        return call in self._begun or (effect is EffectClass.IDEMPOTENT and not self._clean)\n",
+        "        return call in self._begun or "
+        "(effect is EffectClass.IDEMPOTENT and not self._clean)\n",
         "        return True\n",
         RECOVERY,
     ),

@@ -8,6 +8,8 @@ NOTES = ("tests/unit/core/test_notes.py",)
 DRIVEN = ("tests/drivers/test_notes.py",)
 CONTRACT = ("tests/store/test_contract.py",)
 LAWS = "tests/exhaustive/test_runs.py::test_every_order_keeps_every_law"
+SUSPENDED = (f"{LAWS}[suspended]",)
+LET_GO = ("tests/recovery/test_suspend.py",)
 NOTED = (f"{LAWS}[notes and declared endings]",)
 
 
@@ -103,5 +105,155 @@ RUNS: tuple[Mutant, ...] = (
         "if all(run in runs for runs in found)]",
         "]",
         CONTRACT,
+    ),
+    # letting a run go
+    _planted(
+        "a run is let go while a call of it runs",
+        "15 record-first",
+        "core/suspending.py",
+        "    if not begun:\n",
+        "    if True:\n",
+        SUSPENDED,
+    ),
+    _planted(
+        "a grant that is taken back stays counted",
+        "20 paid-once",
+        "core/suspending.py",
+        "            _take_back(call)\n",
+        "            call.phase = Phase.QUEUED\n",
+        (f"{LAWS}[suspended while calls are tried again]",),
+    ),
+    _planted(
+        "what has not begun goes on while its run is let go",
+        "15 record-first",
+        "core/suspending.py",
+        "    run.suspending = True\n    _withdraw(state, run, now)\n",
+        "    run.suspending = True\n",
+        SUSPENDED,
+    ),
+    _planted(
+        "what is let go keeps what it held",
+        "12 no-leaked-lock",
+        "core/suspending.py",
+        "        gate.release(state, call, now)\n",
+        "",
+        (f"{LAWS}[suspended beside another run]",),
+    ),
+    _planted(
+        "a hook's word moves a call on while its run is let go",
+        "15 record-first",
+        "core/calls.py",
+        "def prepared(state: State, said: i.Prepared, now: float) -> list[e.Event]:\n"
+        "    call = state.calls.get(said.call)\n"
+        "    if call is None or call.phase is not Phase.PREPARING or call.run.suspending:\n",
+        "def prepared(state: State, said: i.Prepared, now: float) -> list[e.Event]:\n"
+        "    call = state.calls.get(said.call)\n"
+        "    if call is None or call.phase is not Phase.PREPARING:\n",
+        SUSPENDED,
+    ),
+    _planted(
+        "an answer moves a call on while its run is let go",
+        "13 one-approval",
+        "core/calls.py",
+        "    if call.run.suspending:\n        # It is still asked",
+        "    if False:\n        # It is still asked",
+        SUSPENDED,
+    ),
+    _planted(
+        "a run that ended is let go as well",
+        "3 one-ending",
+        "core/runs.py",
+        "    run.ended, run.suspending = True, False\n",
+        "    run.ended = True\n",
+        SUSPENDED,
+    ),
+    _planted(
+        "a child is let go under its parent",
+        "17 children-settle",
+        "core/suspending.py",
+        "    if run.parent is not None and not run.parent.run.ended "
+        "and (run.attached or not said.stop):\n",
+        "    if False:\n",
+        LET_GO,
+    ),
+    _planted(
+        "a run that was let go is taken for one that was lost",
+        "10 no-blind-retry",
+        "core/suspending.py",
+        "        return [e.RunInterrupted(run=run.id, clean=True)]\n",
+        "        return [e.RunInterrupted(run=run.id)]\n",
+        LET_GO,
+    ),
+    _planted(
+        "a grant that nobody claimed is taken for a start",
+        "10 no-blind-retry",
+        "core/recovery.py",
+        "                    self._begun &= self._started\n",
+        "",
+        LET_GO,
+    ),
+    _planted(
+        "a grant that nobody claimed is restored as begun",
+        "10 no-blind-retry",
+        "core/restore.py",
+        "        if not event.clean:\n            return\n",
+        "        return\n",
+        LET_GO,
+    ),
+    _planted(
+        "what never began is unknown after all",
+        "5 honest-effect",
+        "core/restore.py",
+        "        if idempotent and call.left is Effect.NONE and not self.clean:\n",
+        "        if idempotent and call.left is Effect.NONE:\n",
+        LET_GO,
+    ),
+    _planted(
+        "a shutdown settles what has not begun",
+        "15 record-first",
+        "run/stopping.py",
+        "                if suspend:\n",
+        "                if False:\n",
+        LET_GO,
+    ),
+    _planted(
+        "whoever waits for a run that was let go is not told",
+        "16 survives-restart",
+        "run/forgetting.py",
+        "        promise.keep(error)\n",
+        "        promise.keep()\n",
+        LET_GO,
+    ),
+    _planted(
+        "a body that was abandoned writes to a run that was let go",
+        "3 one-ending",
+        "run/forgetting.py",
+        "        run.fenced = True\n",
+        "",
+        LET_GO,
+    ),
+    _planted(
+        "an old handle closes the run that was taken up",
+        "2 right-target",
+        "run/blocking_run.py",
+        "        if self._life.error is None and self.id in engine.state.runs:\n",
+        "        if self.id in engine.state.runs:\n",
+        LET_GO,
+    ),
+    _planted(
+        "a run that was let go is still owned",
+        "16 survives-restart",
+        "run/blocking.py",
+        "        self._check_suspended(over)\n        self.engine.journal.release(run_id)\n",
+        "        self._check_suspended(over)\n",
+        LET_GO,
+    ),
+    _planted(
+        "a cancel of what nobody drives is not recorded",
+        "16 survives-restart",
+        "run/orphans.py",
+        "        orphan._append(found)\n",
+        "",
+        LET_GO,
     ),
 )

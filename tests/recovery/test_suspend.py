@@ -22,10 +22,11 @@ from endstop import (
 )
 from endstop.core import events as e
 from endstop.core.terms import Phase
+from endstop.store.memory import MemoryJournal
 from endstop.testing.laws import check_story
 from endstop.tools.tool import Tool
-from tests.driving import Going, House, Street, call, quick
-from tests.recovery.crashing import Resumed, recorded
+from tests.driving import Going, House, Street, call, quick, until
+from tests.recovery.crashing import Resumed, crashed, recorded
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -246,11 +247,39 @@ def test_law_10_what_was_granted_and_not_claimed_is_known_not_to_have_begun(
     is_let_go(going)
     assert not any(slots.taken for slots in house.state.slots.values())
     assert not len(house.state.resources)
+    twin = crashed(recorded(house))
     bodies.door.open()
     second = street.open(kind, bodies.tools, journal=journal or house.rt.engine.journal)
     (batch,) = Resumed(second).finish()
     assert [(one.outcome, one.retried) for one in batch] == [(Outcome.SUCCEEDED, 0)]
     house.lawful = False
+    third = street.open(kind, bodies.tools, journal=twin)
+    (gone,) = third.cancel("r").wait().ended
+    assert (gone.outcome, gone.effect) == (Outcome.CANCELLED, Effect.NONE)
+    third.lawful = False
+
+
+def test_law_5_what_never_began_is_known_to_have_done_nothing(
+    street: Street, kind: str, journal: str | None
+) -> None:
+    """An idempotent call does not wait for its record; here it is known that it did not begin."""
+
+    @tool(effect="idempotent", resources=[], approval="always")
+    def put(n: int) -> int:
+        """Writes the same, however often."""
+        return n
+
+    house = street.open(kind, [put], journal=journal)
+    going = house.run("r").begin([call("put", n=1), call("put", n=2)])
+    house.watch.wait(e.ApprovalAsked, count=2)
+    assert suspend(house)
+    is_let_go(going)
+    (gone,) = house.cancel("r/0.0").wait().ended
+    assert (gone.outcome, gone.effect) == (Outcome.CANCELLED, Effect.NONE)
+    resumed = Resumed(house)
+    house.cancel("r").wait()
+    (batch,) = resumed.finish()
+    assert [(one.outcome, one.effect) for one in batch] == [(Outcome.CANCELLED, Effect.NONE)] * 2
 
 
 class Idle:
@@ -294,6 +323,28 @@ def test_law_9_a_body_that_cannot_be_stopped_says_no_more_of_a_run_that_was_let_
     assert [str(one.outcome) for one in batch] == ["cancelled", "succeeded"]
     assert said[0] is False or said == [True, False]
     assert not [one for one in recorded(second) if isinstance(one, e.LateEnd)]
+
+
+def test_law_3_the_late_end_of_an_abandoned_body_is_not_recorded_in_a_run_that_was_let_go(
+    street: Street, kind: str
+) -> None:
+    door = street.door()
+
+    @tool(resources=["file:/x"])
+    def deaf() -> None:
+        """Hears no stop."""
+        door.wait()
+
+    journal = MemoryJournal()
+    house = street.open(kind, [deaf], journal=journal)
+    going = house.run("r").begin([call("deaf"), call("deaf")])
+    house.watch.wait(e.CallStarted, 0)
+    shut(house)
+    is_let_go(going)
+    door.open()
+    until(lambda: not any(one.alive for one in house.state.calls.values()))
+    assert recorded(house)[-1] == e.RunInterrupted(run="r", clean=True)
+    assert not len(house.state.resources), "what it held is free all the same"
 
 
 def test_law_2_a_cancel_reaches_a_run_that_was_let_go(

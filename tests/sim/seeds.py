@@ -11,8 +11,16 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
-from endstop.core.terms import Mode
+from endstop.core import events as e
+from endstop.core import inputs as i
+from endstop.core.decide import step
+from endstop.core.recovery import Unfinished
+from endstop.core.restore import restore
+from endstop.core.state import State
+from endstop.core.terms import Mode, Reason
+from endstop.testing.laws import check_state, check_story
 from endstop.testing.playing import make_sim, play_sim, play_story, same_story
 from endstop.testing.promises import check_recovery
 from endstop.testing.simjournal import Fault, Trouble
@@ -50,6 +58,8 @@ def simulations(seed: int) -> Iterator[tuple[str, list[str]]]:
     yield f"children, {driver}", family.wrong
     yield "children, interrupted", _interrupted(parents, family, rng, plain, rough=True).wrong
     yield "children, in trouble", _in_trouble(parents, family, rng, rough=True)
+    yield "suspended", _suspended(story, mixed, rng)
+    yield "children, suspended", _suspended(parents, mixed, rng)
 
 
 def _interrupted(
@@ -76,6 +86,33 @@ def _interrupted(
         interrupt=interrupt,
     )
     return play_story(story, settings, plain_hooks=plain, rough=rough)
+
+
+def _suspended(story: Story, like: Settings, rng: random.Random) -> list[str]:
+    """The same, closed at an instant that the seed draws so that what has not begun is pending;
+    then every run that was let go is taken up again, as far as the core goes."""
+    settings = replace(like, closes_s=rng.random() * 15, suspends=True)
+    told = play_story(story.without_stops() if rng.random() < 0.5 else story, settings)
+    wrong = list(told.wrong)
+    runs: dict[str, list[e.Event]] = {}
+    for event in told.committed:
+        runs.setdefault(event.run, []).append(event)
+    for run, events in runs.items():
+        left = Unfinished(run)
+        left.read(events)
+        if left.ended:
+            continue
+        if events[-1] != e.RunInterrupted(run=run, clean=True):
+            wrong.append(f"law 15 record-first: {run} was not let go, its last is {events[-1]}")
+            continue
+        wrong += [f"law 15 record-first: {one} had begun" for one in left.begun]
+        failed = [one for one in left.settled.values() if one.reason is Reason.DRIVER_LOST]
+        wrong += [f"law 15 record-first: {one} is stored as lost" for one in failed]
+        state = State()
+        restore(state, [(0.0, event) for event in events], 0.0, 0.0)
+        found = step(state, i.ResumeRun(run=run), 0.0)
+        wrong += check_state(state) + check_story([*events, *found], complete=False)
+    return wrong
 
 
 def _in_trouble(

@@ -89,7 +89,7 @@ def follow(state: State, now: float) -> e.Event | None:
         run = state.check_runs[0]
         if not run.ended and run.open_batches == 0 and (run.closing or run.cancelled):
             return settling.run_end(run.id, run.declared, run.cancelled)
-        if run.suspending and run.cancelled is None and suspending.is_quiet(run):
+        if run.suspending and suspending.is_quiet(run):
             return e.RunInterrupted(run=run.id, clean=True)
         state.check_runs.popleft()
     return None

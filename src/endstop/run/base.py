@@ -24,7 +24,7 @@ from endstop.core.terms import (
     Refusal,
     ToolCall,
 )
-from endstop.errors import CallerError, RuntimeClosed, StaleWriter
+from endstop.errors import CallerError, RunSuspended, RuntimeClosed, StaleWriter
 from endstop.run.approvals import Approvals, Pending
 from endstop.run.clock import Clock
 from endstop.run.engine import Engine
@@ -34,12 +34,12 @@ from endstop.run.labels import check_labels
 from endstop.run.lineage import inherited
 from endstop.run.parking import Parking
 from endstop.run.plans import Plan, Planner, digest
-from endstop.run.promise import Promise
 from endstop.run.questions import Questions
 from endstop.run.remembering import Rules
 from endstop.run.results import BatchResult, CallView
 from endstop.run.stopping import Stopping
 from endstop.run.submitted import Books, Own, here
+from endstop.run.waits import BatchWait
 from endstop.store import open_journal
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
@@ -242,17 +242,19 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
             output_bytes=self.config.sizes.output_bytes,
         )
 
-    def _results(self, batch_id: str, over: Promise) -> BatchResult:
+    def _results(self, wait: BatchWait) -> BatchResult:
         """The answers of a closed batch. Raises where the run was let go, or taken over."""
-        over.check()
-        self._check_owned(batch_id)
-        calls = self.engine.calls_of(batch_id)
-        return BatchResult(batch_id, [self.engine.result(call) for call in calls])
+        wait.over.check()
+        self._check_owned(wait.batch)
+        return BatchResult(wait.batch, [self.engine.result(call) for call in wait.calls])
 
     def _check_owned(self, target: str, calls: Iterable[CallState] = ()) -> None:
         """Raise where the journal takes nothing more of a run: its endings here are not true."""
         run_id = target.partition("/")[0]
         error = self.engine.fences.get(run_id)
+        if isinstance(error, RunSuspended):
+            # What was over when it was let go is recorded and true.
+            error = None
         if error is None and any(call.run.fenced for call in calls):
             error = StaleWriter(f"run {run_id!r} was given up: the journal took no more of it")
         if error is not None:

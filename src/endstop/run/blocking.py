@@ -42,6 +42,7 @@ from endstop.run.promise import Promise
 from endstop.run.results import BatchResult, CallResult
 from endstop.run.resuming import resume_blocking
 from endstop.run.waiting import Bell, CtrlC
+from endstop.run.waits import wait_for
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
 from endstop.work.loops import LoopsWorker
@@ -136,13 +137,13 @@ class BlockingRuntime(BaseRuntime):
             for call_id, plan in unprepared:
                 self._begin_preparing(call_id, run.id, plan)
             parked = self._parking.begin()
-            over = self.engine.promise(batch)
-            self._until(over, None)
+            wait = wait_for(self.engine, batch)
+            self._until(wait.over, None)
             if parked is not None:
                 self._go_on(parked)
-            result = self._results(batch, over)
+            result = self._results(wait)
             run.batches.append(result)
-            self._show(batch)
+            self._show(wait.calls)
         if ctrl_c.pressed:
             # Every call has its answer in `run.batches` before the caller is interrupted.
             raise KeyboardInterrupt
@@ -285,14 +286,14 @@ class BlockingRuntime(BaseRuntime):
 
         return asyncio.run_coroutine_threadsafe(wait(), self._loop_thread.loop()).result()
 
-    def _show(self, batch: str) -> None:
+    def _show(self, calls: Iterable[CallState]) -> None:
         """Let the after-hooks see the recorded results; their failures are logged, nothing more.
 
         Law 1 one-door: a call whose body never began has nothing to show.
         """
         if not self.hooks.after:
             return
-        shown = [self.engine.result(call) for call in self.engine.calls_of(batch) if call.started]
+        shown = [self.engine.result(call) for call in calls if call.started]
         for hook in self.hooks.after:
             for result in shown:
                 self._show_one(hook, result)

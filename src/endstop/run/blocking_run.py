@@ -16,6 +16,7 @@ from endstop.run.results import BatchResult
 from endstop.run.resuming import finish_blocking
 from endstop.run.submitted import close_after
 from endstop.run.uses import Uses
+from endstop.run.waits import life_of
 
 if TYPE_CHECKING:
     from endstop.run.blocking import BlockingRuntime
@@ -30,7 +31,7 @@ class BlockingRun:
         self.closed = False
         self._runtime = runtime
         self._uses = Uses(lambda: runtime.engine.forget(run_id))
-        self._life = runtime.engine.life_of(run_id)
+        self._life = life_of(runtime.engine, run_id)
 
     def execute(
         self,

@@ -26,7 +26,7 @@ from endstop.core import inputs as i
 from endstop.core.decide import step
 from endstop.core.state import CallState, RunState, State
 from endstop.core.terms import How, Isolation
-from endstop.errors import JournalError, NotFound, RunSuspended
+from endstop.errors import JournalError, RunSuspended
 from endstop.run import forgetting
 from endstop.run.audience import Audience
 from endstop.run.clock import Clock
@@ -345,13 +345,6 @@ class Engine:
                 over.keep()
                 return over
             return self._promises.setdefault(target, Promise(self._promise_lock))
-
-    def life_of(self, run_id: str) -> Promise:
-        """A promise that a run is over here; one that nobody keeps for a run that is not here."""
-        try:
-            return self.promise(run_id)
-        except NotFound:
-            return Promise(self._promise_lock)
 
     def is_told(self, call: CallState) -> bool:
         """Whether a call is settled and its ending is recorded."""

@@ -21,6 +21,9 @@ def forget(engine: Engine, run_id: str) -> None:
         run = engine.state.runs.get(run_id)
         if run is None or not run.ended:
             return
+        if run.let_go and run_id not in engine.fences:
+            # Whoever waits for it is told first, when the journal has it.
+            return
         for batch in run.batches:
             for call in batch.calls:
                 if not call.alive:

@@ -17,6 +17,7 @@ from endstop.run.resuming import finish_on
 from endstop.run.stopping import Accepted
 from endstop.run.submitted import close_after
 from endstop.run.uses import Uses
+from endstop.run.waits import life_of
 
 if TYPE_CHECKING:
     from endstop.run.runtime import Runtime
@@ -31,7 +32,7 @@ class Run:
         self.closed = False
         self._runtime = runtime
         self._uses = Uses(lambda: runtime.engine.forget(run_id))
-        self._life = runtime.engine.life_of(run_id)
+        self._life = life_of(runtime.engine, run_id)
 
     async def execute(
         self,

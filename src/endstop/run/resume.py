@@ -31,7 +31,6 @@ from endstop.tools.tool import Tool
 
 if TYPE_CHECKING:
     from endstop.run.base import BaseRuntime
-    from endstop.run.engine import Engine
 
 
 class TakenUp:
@@ -185,10 +184,3 @@ def _final_arguments(events: Any) -> dict[str, dict[str, Any] | None]:
             case _:
                 pass
     return found
-
-
-def batches_of(engine: Engine, run_id: str) -> list[str]:
-    """The batches of a run, in order; none where it is not here any more."""
-    with engine.lock:
-        run = engine.state.runs.get(run_id)
-        return [batch.id for batch in run.batches] if run is not None else []

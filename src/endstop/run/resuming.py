@@ -18,8 +18,9 @@ from endstop.run.plans import Plan
 from endstop.run.promise import Promise
 from endstop.run.reconciling import answer_of, no_answer, question_of
 from endstop.run.results import BatchResult
-from endstop.run.resume import batches_of, take
+from endstop.run.resume import take
 from endstop.run.waiting import CtrlC
+from endstop.run.waits import waits_of
 from endstop.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -71,15 +72,14 @@ async def finish_on(runtime: Runtime, run: Run) -> list[BatchResult]:
     cancelled = False
     cancel = i.Cancel(target=run.id, reason=Reason.CANCELLED_BY_USER)
     known = {result.batch_id: result for result in run.batches}
-    for batch in batches_of(runtime.engine, run.id):
-        if batch in known:
+    for wait in waits_of(runtime.engine, run.id):
+        if wait.batch in known:
             continue
-        over = runtime.engine.promise(batch)
-        stopped = await runtime._until(over, lambda: runtime.engine.tell(cancel))
-        if stopped and over.error is not None:
+        stopped = await runtime._until(wait.over, lambda: runtime.engine.tell(cancel))
+        if stopped and wait.over.error is not None:
             raise asyncio.CancelledError
-        known[batch] = runtime._results(batch, over)
-        cancelled = await runtime._finish_after_hooks(batch) or stopped or cancelled
+        known[wait.batch] = runtime._results(wait)
+        cancelled = await runtime._finish_after_hooks(wait.batch) or stopped or cancelled
     run.batches = in_order(known)
     if cancelled:
         raise asyncio.CancelledError
@@ -136,12 +136,11 @@ def finish_blocking(runtime: BlockingRuntime, run: BlockingRun) -> list[BatchRes
     """See `Run.finish`; Ctrl-C stops the run, as in `execute`."""
     with CtrlC(lambda mode: runtime.cancel(run.id, mode=mode)) as ctrl_c:
         known = {result.batch_id: result for result in run.batches}
-        for batch in batches_of(runtime.engine, run.id):
-            if batch not in known:
-                over = runtime.engine.promise(batch)
-                runtime._until(over, None)
-                known[batch] = runtime._results(batch, over)
-                runtime._show(batch)
+        for wait in waits_of(runtime.engine, run.id):
+            if wait.batch not in known:
+                runtime._until(wait.over, None)
+                known[wait.batch] = runtime._results(wait)
+                runtime._show(wait.calls)
         run.batches = in_order(known)
     if ctrl_c.pressed:
         raise KeyboardInterrupt

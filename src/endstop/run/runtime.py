@@ -26,6 +26,7 @@ from endstop.run.hooks import After, Before, Observer
 from endstop.run.promise import Promise
 from endstop.run.results import BatchResult
 from endstop.run.resuming import resume_on
+from endstop.run.waits import wait_for
 from endstop.store.protocol import Journal
 from endstop.tools.tool import Tool
 from endstop.work.coroutine import CoroutineWorker
@@ -163,16 +164,16 @@ class Runtime(AsyncHooks, BaseRuntime):
         for call_id, plan in unprepared:
             self._begin_preparing(call_id, run.id, plan)
         parked = self._parking.begin()
-        over = self.engine.promise(batch)
+        wait = wait_for(self.engine, batch)
         cancelled = await self._until(
-            over,
+            wait.over,
             lambda: self.engine.tell(i.Cancel(target=run.id, reason=Reason.CANCELLED_BY_USER)),
         )
         if parked is not None:
             cancelled = await self._go_on(parked) or cancelled
-        if cancelled and over.error is not None:
+        if cancelled and wait.over.error is not None:
             raise asyncio.CancelledError
-        result = self._results(batch, over)
+        result = self._results(wait)
         run.batches.append(result)
         cancelled = await self._finish_after_hooks(batch) or cancelled
         if cancelled:

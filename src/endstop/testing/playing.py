@@ -137,7 +137,7 @@ def _let_delegate(sim: Sim) -> None:
 def _answer(sim: Sim, call: str, verdict: Verdict) -> None:
     """A human answers; a question that is not open any more is left alone."""
     runtime = sim.runtime
-    if call not in runtime.engine.plans:
+    if call not in runtime.engine.state.calls:
         return
     match verdict:
         case Verdict.APPROVE:

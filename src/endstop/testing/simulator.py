@@ -216,9 +216,10 @@ class Sim:
             return
         self._closing = True
         if isinstance(self.runtime, Runtime):
-            await self.runtime.close()
+            await self.runtime.close(suspend=self.settings.suspends)
         else:
-            await self.on_thread(self.runtime.close, "close")
+            close = partial(self.runtime.close, suspend=self.settings.suspends)
+            await self.on_thread(close, "close")
 
     async def _ask_async(self, asking: Asking) -> None:
         await asyncio.sleep(asking.begins_s)
