@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from endstop import CallerError, Mode, NotFound, Outcome, Reason, Runtime, tool
-from endstop.agents import Ended, LoopResult, ModelAgent, notes
+from endstop.agents import Ended, Loop, LoopResult, ModelAgent, notes
 from endstop.agents.models import Ask, Say, Scripted
 from endstop.core import events as e
 from endstop.store.memory import MemoryJournal
@@ -147,6 +147,43 @@ def judge(
     assert len(world.began) == len(set(world.began)), "something is done twice"
     replies = sum(isinstance(one, e.Noted) and one.kind == notes.REPLY for one in before)
     assert world.asks == 3 - replies, "a reply that was recorded is not asked for again"
+
+
+def test_survives_restart_what_was_said_is_heard_once() -> None:
+    """Steering and a follow-up, in the middle of it all: none is lost, and none is heard twice."""
+
+    async def talked(world: World, journal: MemoryJournal) -> LoopResult:
+        async with Runtime(journal=journal) as runtime:
+            loop = Loop(runtime, runtime.run("r"), world.agent())
+            loop.say("go")
+            going = asyncio.create_task(loop.drive(close=True))
+            while not runtime.pending():
+                await asyncio.sleep(0.001)
+            loop.say("and then?")
+            loop.steer("faster")
+            return await approving(runtime, going)
+
+    async def scene() -> None:
+        journal = MemoryJournal()
+        first = await talked(World(), journal)
+        events = [one.event for one in journal.read("r")]
+        for cut in journal._logs["r"].upto[:-1]:
+            before = events[:cut]
+            words = [
+                one.body["text"]
+                for one in before
+                if isinstance(one, e.Noted) and one.kind == notes.USER
+            ]
+            result = await resumed(World(), crashed(before), "openai-chat")
+            check_pairs(result.messages, "openai-chat")
+            heard = [m["content"] for m in result.messages if m["role"] == "user"]
+            assert sorted(heard) == sorted(words)
+            if len(words) == 3:
+                assert heard == ["go", "faster", "and then?"]
+                assert result.text == first.text
+                assert result.messages[-1]["role"] == "assistant"
+
+    asyncio.run(scene())
 
 
 def test_a_lost_call_is_answered_as_lost_and_the_model_decides() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from decimal import Decimal
 
 import pytest
@@ -229,3 +230,49 @@ def test_what_is_wrong_with_an_agent_is_said_where_it_is_made() -> None:
     ]:
         with pytest.raises(CallerError, match=words):
             LoopLimits(**bad)  # type: ignore[arg-type]
+
+
+def test_an_amount_that_is_none_is_refused_before_the_core_believes_it() -> None:
+    async def scene() -> None:
+        async with Runtime() as runtime, runtime.run() as run:
+            for bad in (
+                "1 USD",
+                3,
+                Money(amount=Decimal("-1"), currency="USD"),
+                Money(amount=Decimal("NaN"), currency="USD"),
+            ):
+                with pytest.raises(CallerError, match="spent is Money"):
+                    run.note("paid", {}, spent=bad)  # type: ignore[arg-type]
+            assert run.note("paid", {}, spent=Money(amount=Decimal("1"), currency="USD"))
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_a_sub_agent_on_a_loop_of_its_own(stop: bool) -> None:
+    """Bodies may live on worker loops; a sub-agent and its model then do, too."""
+    holding = threading.Event()
+
+    def answer(ask: Ask) -> Say:
+        if ask.messages[-1]["role"] == "tool":
+            return Say(text="inner done")
+        if stop:
+            holding.set()
+        return Say(calls=[("add", {"a": 1, "b": 1})], delay_s=60 if stop else 0)
+
+    inner = ModelAgent(name="inner", model=Scripted(answer), tools=[add])
+    outer = Scripted([Say(calls=[("inner", {"prompt": "go"})]), "outer done"])
+    boss = ModelAgent(name="boss", model=outer, tools=[agent_tool(inner)])
+
+    async def scene() -> None:
+        async with Runtime(bodies="own-loop") as runtime:
+            going = asyncio.create_task(boss.run(runtime, "go", run_id="r1"))
+            if stop:
+                await asyncio.to_thread(holding.wait, 10)
+                await runtime.cancel("r1")
+            result = await asyncio.wait_for(going, 10)
+            assert result.ended is (Ended.CANCELLED if stop else Ended.DONE)
+            if not stop:
+                assert results_in(result.messages) == ["inner done"]
+
+    asyncio.run(scene())

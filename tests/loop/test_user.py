@@ -213,3 +213,35 @@ def test_what_is_said_in_the_last_moment_is_heard() -> None:
     result = asyncio.run(scene())
     assert result.text == "second"
     assert [m["content"] for m in result.messages] == ["go", "first", "one more", "second"]
+
+
+def test_what_is_said_while_calls_are_handed_in_still_skips_those_that_have_not_begun() -> None:
+    """In the moment between the decision to hand them in and the batch."""
+    gate = asyncio.Event()
+    began: list[str] = []
+
+    @tool
+    async def work(name: str) -> str:
+        began.append(name)
+        await gate.wait()
+        return name
+
+    class Late(Loop):
+        async def _submit(self) -> None:
+            assert self.steer("rather not")
+            # Rung before the batch is there.
+            await asyncio.sleep(0.01)
+            asyncio.get_running_loop().call_later(0.05, gate.set)
+            await super()._submit()
+
+    async def scene() -> LoopResult:
+        model = Scripted([Say(calls=[("work", {"name": name}) for name in "ab"]), "done"])
+        async with Runtime() as runtime:
+            agent = ModelAgent(name="a", model=model, tools=[work], parallel=1)
+            loop = Late(runtime, runtime.run(), agent)
+            loop.say("go")
+            return await loop.drive(close=True)
+
+    result = asyncio.run(scene())
+    assert began == ["a"]
+    assert results_in(result.messages) == ["a", SKIPPED]

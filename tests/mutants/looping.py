@@ -82,6 +82,14 @@ LOOPING: tuple[Mutant, ...] = (
         USER,
     ),
     _planted(
+        "what is said while calls are handed in skips none",
+        "1 one-door",
+        "agents/news.py",
+        "    e.BatchOpened,\n",
+        "",
+        USER,
+    ),
+    _planted(
         "what is said while the run is closed is lost",
         "15 record-first",
         "agents/loop.py",

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from endstop.agents.models.protocol import Ask, Delta, Model, ModelError, ModelReply
+from endstop.agents.models.protocol import Ask, Delta, Model, ModelError, ModelReply, Usage
 from endstop.core.text import describe_error
 
 log = logging.getLogger("endstop.agents")
@@ -78,7 +78,7 @@ class Asking:
         except (Exception, SystemExit) as error:  # noqa: BLE001
             words = f"Model {self._model.name!r} failed: {describe_error(error)}"
             return ModelError("unavailable", words)
-        if isinstance(reply, ModelReply):
+        if isinstance(reply, ModelReply) and isinstance(reply.usage, Usage):
             return reply
         words = f"answered {type(reply).__name__}, where a ModelReply is expected"
         return ModelError("bad_request", f"Model {self._model.name!r} {words}")

@@ -51,7 +51,7 @@ from endstop.agents.transcript import Step, Transcript
 from endstop.core import inputs as i
 from endstop.core.budget import Budget
 from endstop.core.terms import Mode, Outcome, Reason, Refusal
-from endstop.errors import CallerError, NotFound, StaleWriter
+from endstop.errors import CallerError, JournalError, NotFound, StaleWriter
 from endstop.run.base import BatchTerms
 from endstop.run.handles import Run
 from endstop.run.runtime import Runtime
@@ -325,13 +325,17 @@ class Loop:
     async def _batch(self, work: Coroutine[Any, Any, Any]) -> None:
         """See the calls of a reply to their answers, whatever comes in between."""
         task = asyncio.create_task(work)
+        error: BaseException | None = None
         drained = False
         while not task.done():
             await self._wait(task, None)
             if not drained and not task.done():
-                self._sync()
-                drained = self._drain()
-        error = None if task.cancelled() else task.exception()
+                try:
+                    drained = self._drain()
+                except JournalError as problem:
+                    # Said when the calls are over: nothing of them goes on unseen.
+                    error, drained = problem, True
+        error = error or (None if task.cancelled() else task.exception())
         self._sync()
         self._count_time()
         # A run that somebody closed in this instant takes no batch: the end says so.
@@ -347,6 +351,7 @@ class Loop:
 
     def _drain(self) -> bool:
         """Skip what has not begun, where a user has said something meanwhile."""
+        self._sync()
         turn = self.transcript.turn
         if turn is None or turn.batch is None or turn.answered or not self.transcript.unheard:
             return False

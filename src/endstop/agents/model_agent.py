@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from endstop.adapters.parts import FORMATS
+from endstop.agents import notes
 from endstop.agents.agent import Task
 from endstop.agents.endings import LoopResult, OnEvent
 from endstop.agents.errors import AgentError
@@ -93,6 +94,8 @@ class ModelAgent:
         its calls are over. Raises what `Runtime.run` raises, and StaleWriter where another driver
         took the run.
         """
+        # Before there is a run that it could leave behind.
+        notes.user_note(prompt, notes.When.AFTER)
         run = self.open(runtime, run_id=run_id, labels=labels)
         return await self._drive(Loop(runtime, run, self, on_event=on_event), prompt)
 
@@ -135,9 +138,7 @@ class ModelAgent:
         for recorded in runtime.engine.journal.read(run_id):
             seen.apply(recorded.event)
         if prompt is not None and seen.ended is not None:
-            raise CallerError(
-                f"run {run_id!r} is over and takes no prompt; begin a new one, with its messages"
-            )
+            raise CallerError(f"run {run_id!r} is over and takes no prompt; begin a new one")
         return await resume_on(runtime, run_id, self.offered)
 
     async def _drive(self, loop: Loop, prompt: str | None) -> LoopResult:

@@ -1,7 +1,7 @@
 """Agents: news of a run for the loop that drives it, without polling (law 7 every-wait-listens).
 
 One observer per runtime, however many loops there are; it only rings. News are what a loop may have
-to react to at once: something was said, the run was cancelled, closed or ended.
+to react to at once: words of a user, calls that were taken in, a stop, a closing, an end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from endstop.core import events as e
 from endstop.errors import NotFound
 from endstop.run.runtime import Runtime
 
-NEWS = (e.RunCancelled, e.RunClosing, e.RunSuspending, e.RunInterrupted, e.RunEnded)
+NEWS = (
+    e.RunCancelled,
+    e.RunClosing,
+    e.RunSuspending,
+    e.RunInterrupted,
+    e.RunEnded,
+    # What was said just before it must still reach it.
+    e.BatchOpened,
+)
 
 
 class News:

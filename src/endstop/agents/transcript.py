@@ -227,6 +227,7 @@ class Transcript:
                 else:
                     # A batch of somebody else that happens to have the same size.
                     turn.batch, turn.accepted = None, []
+                    turn.arguments.clear()
             case e.ApprovalAsked() | e.CallQueued() if event.arguments is not None:
                 turn.arguments[event.call] = event.arguments
                 turn.costs[event.call] = event.cost

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from endstop.agents import notes
 from endstop.agents.endings import Began, LoopResult, Replied, Spoke, Voided
 from endstop.agents.loop import Loop
 from endstop.agents.model_agent import ModelAgent
@@ -137,14 +138,20 @@ def _limited(agent: ModelAgent, limits: dict[str, Any]) -> ModelAgent:
 def _prompt(wanted: Wanted) -> str | None:
     if wanted.prompt is None and wanted.resume is None:
         raise CallerError('there is no prompt: endstop run FILE.py "what it is to do"')
+    if wanted.prompt is None:
+        return None
     if wanted.prompt != "-":
+        # Checked here, before there is a run.
+        notes.user_note(wanted.prompt, notes.When.AFTER)
         return wanted.prompt
     if sys.stdin.isatty():
         complain("reading the prompt from the terminal; end it with Ctrl-D")
     text = sys.stdin.buffer.read(REPLY_BYTES + 1)
     if len(text) > REPLY_BYTES:
         raise CallerError(f"standard input is longer than {REPLY_BYTES} bytes; that is no prompt")
-    return text.decode(errors="replace")
+    prompt = text.decode(errors="replace")
+    notes.user_note(prompt, notes.When.AFTER)
+    return prompt
 
 
 def _place(source: str) -> str:
