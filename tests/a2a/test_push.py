@@ -258,9 +258,8 @@ async def test_a_webhook_that_never_answers_delays_nobody_else(journal: Journal)
         await pusher.set("alice", config(hook.url, id="ok"))
         for number in range(10):
             story.adds(f"a{number}")
-            before = time.perf_counter()
             pusher.tell("t1")
-            assert time.perf_counter() - before < 0.05, "telling waits for nobody"
+        assert time.monotonic() - began < WAIT_S / 4, "telling waits for nobody"
         story.ends()
         pusher.tell("t1")
         await hook.until(lambda: hook.shown[-1:] == ["COMPLETED"])

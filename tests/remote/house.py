@@ -144,7 +144,7 @@ async def line(to: int) -> AsyncIterator[Line]:
 
 
 @asynccontextmanager
-async def running(grace_s: float = 5.0, **terms: Any) -> AsyncIterator[Run]:
+async def running(grace_s: float = 15.0, **terms: Any) -> AsyncIterator[Run]:
     """A run of a runtime, with a short ladder."""
     config = Config.load(directory="/", environ={}, grace_s=grace_s, kill_s=1.0)
     async with Runtime(config=config, **terms) as runtime, runtime.run("r") as run:

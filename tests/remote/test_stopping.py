@@ -50,7 +50,7 @@ async def test_a_cancel_reaches_the_agent_and_is_confirmed(
         handle.cancel()
         with pytest.raises(HandleCancelled) as cancelled:
             await handle
-        assert time.monotonic() - began < 4.0
+        assert time.monotonic() - began < 10.0
         assert cancelled.value.proof is Proof.STOPPED
         answer = handle.answer
         assert answer is not None
@@ -74,7 +74,7 @@ async def test_a_cancel_that_nobody_confirms_is_unknown(server: Server) -> None:
         handle.cancel()
         with pytest.raises(HandleCancelled) as cancelled:
             await handle
-        assert 0.5 <= time.monotonic() - began < 2.5
+        assert 0.5 <= time.monotonic() - began < 10.0
         assert cancelled.value.proof is Proof.UNKNOWN
         answer = handle.answer
         assert answer is not None
