@@ -237,6 +237,7 @@ def _say(serving: Serving, wanted: Wanted, journal: str | None) -> None:
         "grpc": serving.grpc_address,
         "card": f"{serving.url.rstrip('/')}/.well-known/agent-card.json",
         "journal": journal,
+        "taken_up": serving.taken_up,
         "owners": list(serving.tokens.owners),
         "pid": os.getpid(),
     }
@@ -251,7 +252,7 @@ def _say(serving: Serving, wanted: Wanted, journal: str | None) -> None:
         ("card", where["card"]),
         (
             "journal",
-            f"{journal}: tasks survive a restart"
+            f"{journal}: tasks survive a restart{_taken(serving.taken_up)}"
             if journal not in (None, "memory")
             else "none: tasks are gone when this ends; --journal keeps them",
         ),
@@ -269,6 +270,10 @@ def _say(serving: Serving, wanted: Wanted, journal: str | None) -> None:
     console.print(Text("Ctrl-C stops it", style="dim"))
     # Whoever reads this from a pipe starts with what it says.
     console.file.flush()
+
+
+def _taken(count: int) -> str:
+    return f"; {count} of an earlier server taken up" if count else ""
 
 
 class _Lines(logging.Handler):

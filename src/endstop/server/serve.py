@@ -55,9 +55,9 @@ class Serving:
     nothing else, `heed_signals()`, `await start()` and `await until_stopped()`.
 
     A handler's `recover()` is called before anything is answered, its `aclose()` when the server
-    goes down. `runtime` is what it runs on; it is closed after that. Port 0 is a free one. Binding to an address
-    that others can reach needs a token. Raises CallerError and CannotServe, in words, from
-    `start()`.
+    goes down. `runtime` is what it runs on; it is closed after that. Port 0 is a free one. Binding
+    to an address that others can reach needs a token. `start()` raises CallerError and CannotServe,
+    in words.
     """
 
     def __init__(
