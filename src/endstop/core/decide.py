@@ -37,6 +37,8 @@ def step(state: State, said: i.Input, now: float) -> list[e.Event]:
     """
     if type(said) is i.Tick:
         return _tick(state, now)
+    if type(said) is i.Together:
+        return _together(state, said, now)
     found = _DECIDE[type(said)](state, said, now)
     if found:
         _apply(state, found, now)
@@ -50,6 +52,23 @@ def _apply(state: State, found: list[e.Event], now: float) -> None:
     while (following := follow(state, now)) is not None:
         APPLY[type(following)](state, following, now)
         found.append(following)
+
+
+def _together(state: State, said: i.Together, now: float) -> list[e.Event]:
+    """Decide one after the other, up to the first that comes to nothing."""
+    happened: list[e.Event] = []
+    for one in said.inputs:
+        try:
+            found = step(state, one, now)
+        except (CallerError, NotFound):
+            if not happened:
+                raise
+            # What came before it has happened, and must be recorded.
+            break
+        if not found:
+            break
+        happened += found
+    return happened
 
 
 def _tick(state: State, now: float) -> list[e.Event]:

@@ -343,6 +343,16 @@ class ResumeRun:
 
 
 @record
+class Together:
+    """Inputs for one run, decided and recorded in one piece (law 15 record-first).
+
+    From the first that decides nothing, or is refused, on, the rest is not looked at.
+    """
+
+    inputs: tuple[Note | CloseRun | SubmitBatch, ...]
+
+
+@record
 class Tick:
     """Time has passed; whatever is due now happens."""
 
@@ -375,5 +385,6 @@ Input = (
     | Note
     | RunFenced
     | ResumeRun
+    | Together
     | Tick
 )

@@ -181,10 +181,12 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
         calls: Iterable[ToolCall],
         terms: BatchTerms,
         own: Sequence[Own] | None = None,
+        note: i.Note | None = None,
     ) -> tuple[str, list[tuple[str, Plan]]]:
         """Hand a batch to the core; returns its id and the calls that still need preparing.
 
-        `own` is for calls that do not come from a model; see `run.submitted`.
+        `own` is for calls that do not come from a model; see `run.submitted`. A `note` is recorded
+        with it; where the run takes none any more there is no batch, and no id.
         """
         self._check_open()
         asked_calls = check_calls(calls)
@@ -211,21 +213,19 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
             asked.append(one)
             if plan.contract.isolation is Isolation.PROCESS:
                 self._need_processes()
-        batch = self.engine.submit(
-            i.SubmitBatch(
-                run=run_id,
-                calls=tuple(asked),
-                parallel=terms.parallel,
-                deadline_s=terms.deadline_s,
-                together=terms.together,
-                stop_on_failure=terms.on_failure == "stop",
-            ),
-            plans,
+        said = i.SubmitBatch(
+            run=run_id,
+            calls=tuple(asked),
+            parallel=terms.parallel,
+            deadline_s=terms.deadline_s,
+            together=terms.together,
+            stop_on_failure=terms.on_failure == "stop",
         )
+        batch = self.engine.submit(said if note is None else i.Together(inputs=(note, said)), plans)
         unprepared = [
             (f"{batch}.{index}", plan)
             for index, (plan, one) in enumerate(zip(plans, asked, strict=True))
-            if one.refusal is None and not one.ready
+            if batch and one.refusal is None and not one.ready
         ]
         return batch, unprepared
 

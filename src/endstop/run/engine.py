@@ -114,18 +114,19 @@ class Engine:
             ended = i.BodyEnded(call=said.call, how=How.STOPPED)
             self.aside(lambda: self.tell(ended))
             return True
-        return isinstance(said, i.CommitEntered | i.Note)
+        return isinstance(said, i.CommitEntered | i.Note | i.Together)
 
-    def submit(self, said: i.SubmitBatch, plans: Sequence[Plan]) -> str:
-        """Give a batch to the core together with its plans; returns the batch's id."""
+    def submit(self, said: i.SubmitBatch | i.Together, plans: Sequence[Plan]) -> str:
+        """Give a batch to the core together with its plans; returns its id, or nothing."""
         batch = ""
 
         def landed(events: list[e.Event]) -> None:
             nonlocal batch
-            opened = events[0]
-            assert isinstance(opened, e.BatchOpened)
-            batch = opened.batch
-            for plan, taken in zip(plans, events[1 : len(plans) + 1], strict=True):
+            at = next((n for n, one in enumerate(events) if type(one) is e.BatchOpened), None)
+            if at is None:
+                return
+            batch = events[at].batch  # type: ignore[union-attr]
+            for plan, taken in zip(plans, events[at + 1 :], strict=False):
                 assert isinstance(taken, e.CallAccepted)
                 plan.accepted(taken.run, taken.call)
                 self.plans[taken.call] = plan

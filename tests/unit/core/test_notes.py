@@ -157,3 +157,41 @@ def test_the_default_of_labels_cannot_be_filled() -> None:
     with pytest.raises(TypeError, match="make a dictionary of your own"):
         opened.labels["owner"] = "everybody"
     assert e.RunOpened(run="o").labels == {}
+
+
+def test_a_note_and_what_it_comes_with_are_one_piece() -> None:
+    story = Story()
+    story.say(i.OpenRun(run="r"))
+    batch = i.SubmitBatch(run="r", calls=(asked(),))
+    happened = story.say(i.Together(inputs=(of_run(), batch)))
+    kinds = [type(one) for one in happened]
+    assert kinds[:3] == [e.Noted, e.BatchOpened, e.CallAccepted]
+    story.start("r/0.0")
+    last = i.Together(inputs=(of_run(), i.CloseRun(run="r", outcome=Outcome.FAILED)))
+    assert [type(one) for one in story.say(last)] == [e.Noted, e.RunClosing]
+    story.end("r/0.0")
+    assert ending(story)[0] is Outcome.FAILED
+
+
+def test_what_comes_with_a_note_that_is_too_late_does_not_happen() -> None:
+    """Law 3 one-ending: the message is not taken, so nobody works on it, and nothing is closed."""
+    story = Story()
+    story.say(*begin(asked(), asked()))
+    story.start("r/0.0")
+    story.end("r/0.0")
+    late = of_run(call="r/0.0")
+    more = i.SubmitBatch(run="r", calls=(asked(),))
+    close = i.CloseRun(run="r", outcome=Outcome.FAILED)
+    assert story.say(i.Together(inputs=(late, more, close))) == []
+    assert story.say(of_run()), "the run goes on"
+
+
+def test_what_was_decided_before_a_refusal_has_happened() -> None:
+    """Law 15 record-first: it is applied, so it must be told, whatever becomes of the rest."""
+    story = Story()
+    story.say(*begin(asked()))
+    story.say(i.CloseRun(run="r"))
+    more = i.SubmitBatch(run="r", calls=(asked(),))
+    with pytest.raises(CallerError):
+        story.say(more)
+    assert [type(one) for one in story.say(i.Together(inputs=(of_run(), more)))] == [e.Noted]
