@@ -20,6 +20,7 @@ from endstop.a2a.notes import words_of
 from endstop.core import events as e
 from endstop.errors import CallerError, NotFound
 from endstop.run.approvals import Answer, Approve, Edit, Reject, Respond
+from endstop.run.questions import ANSWER_CHARS
 from endstop.run.runtime import Runtime
 
 YES = frozenset({"yes", "y", "ok", "approve", "approved"})
@@ -39,6 +40,11 @@ class Approval:
     digest: str
     answer: Answer
 
+    @property
+    def target(self) -> str:
+        """What it answers."""
+        return self.call
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
@@ -46,6 +52,11 @@ class Told:
 
     question: str
     text: str
+
+    @property
+    def target(self) -> str:
+        """What it answers."""
+        return self.question
 
 
 def read_answer(
@@ -161,6 +172,29 @@ def _whole(value: Any) -> Any:
             return {key: _whole(one) for key, one in value.items()}
         case _:
             return value
+
+
+def check_answer(
+    runtime: Runtime, answer: Approval | Told, questions: Mapping[str, e.QuestionAsked]
+) -> None:
+    """Refuse, in words, an answer that cannot be one, while nothing of it is recorded yet."""
+    match answer:
+        case Told():
+            choices = questions[answer.question].choices
+            if choices and answer.text not in choices:
+                known = ", ".join(map(repr, choices))
+                raise InvalidParamsError(f"{answer.question} can be answered with one of: {known}")
+            if len(answer.text) > ANSWER_CHARS:
+                raise InvalidParamsError(f"an answer has at most {ANSWER_CHARS} characters")
+        case Approval(answer=Edit() as edit):
+            try:
+                runtime._edited(answer.call, edit.arguments)
+            except NotFound:
+                return
+            except CallerError as problem:
+                raise InvalidParamsError(str(problem)) from None
+        case _:
+            return
 
 
 def give(runtime: Runtime, answer: Approval | Told, by: str) -> bool:

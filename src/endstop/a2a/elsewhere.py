@@ -45,8 +45,8 @@ _ERRORS: dict[str, type[A2AError]] = {
     for one in (InvalidParamsError, UnsupportedOperationError, TaskNotFoundError, InternalError)
 }
 
-Take = Callable[[str, Request], Awaitable[str]]
-"""Takes a message to a task that is driven here; returns its key."""
+Take = Callable[[str, Request], Awaitable[None]]
+"""Takes a message to a task that is driven here."""
 
 
 class Gone(Exception):
@@ -71,21 +71,22 @@ class Elsewhere:
 
     # -- asking
 
-    async def send(self, task: LiveTask, request: Request) -> str:
-        """Bring a message to whoever drives a task; returns its key.
+    async def send(self, task: LiveTask, request: Request) -> None:
+        """Bring a message to whoever drives a task.
 
         Raises what the driver refused it with, and Gone where nobody drives it any more.
         """
         context = request.context
         body = {
             "request": MessageToDict(request.params),
+            "key": request.key,
             "user": context.user.user_name,
             "tenant": context.tenant,
         }
         answer = await self._ask(task, MESSAGE, body, context.user.user_name)
         match answer.get("what"):
             case "taken":
-                return str(answer["key"])
+                return
             case "refused" if answer.get("error") in _ERRORS:
                 raise _ERRORS[answer["error"]](str(answer.get("why", "")))
             case "gone":
@@ -150,7 +151,8 @@ class Elsewhere:
     async def _answer(self, request: mail.Request) -> None:
         assert self._inbox is not None, "what is asked came by the inbox"
         try:
-            answer = {"what": "taken", "key": await self._take(request.run, _read(request))}
+            await self._take(request.run, _read(request))
+            answer = {"what": "taken"}
         except Gone:
             answer = {"what": "gone"}
         except A2AError as error:
@@ -171,4 +173,4 @@ def _read(request: mail.Request) -> Request:
     params = ParseDict(body["request"], SendMessageRequest(), ignore_unknown_fields=True)
     user = NamedUser(str(body.get("user", "")))
     context = ServerCallContext(user=user, tenant=str(body.get("tenant", "")))
-    return Request(params, context)
+    return Request(params, context, str(body.get("key", "")))

@@ -21,10 +21,12 @@ from endstop.a2a.live import Hall, LiveTask, Request
 from endstop.a2a.notes import Json
 from endstop.a2a.queue import TaskQueue
 from endstop.a2a.states import EXECUTE
+from endstop.core import inputs as i
 from endstop.core.terms import EffectClass, Outcome, Reason
 from endstop.errors import NotFound
 from endstop.tools.context import AsyncContext
 from endstop.tools.tool import Tool, tool
+from endstop.work.protocol import Tell
 
 OUTCOMES = {
     TaskState.TASK_STATE_COMPLETED: Outcome.SUCCEEDED,
@@ -61,8 +63,11 @@ class NamedUser(User):
 class CallPort:
     """One call of an executor, as its queue sees it."""
 
-    def __init__(self, task: LiveTask, hall: Hall, ctx: AsyncContext, stop: Stop) -> None:
+    def __init__(
+        self, task: LiveTask, hall: Hall, ctx: AsyncContext, stop: Stop, tell: Tell
+    ) -> None:
         self.id = task.view.id
+        self._tell = tell
         self.context = task.view.context
         self._task = task
         self._hall = hall
@@ -90,18 +95,33 @@ class CallPort:
 
     def note(self, kind: str, body: Json) -> bool:
         """See `queue.Port`."""
-        return not self._task.declared and self._ctx.note(kind, body)
+        return not self._task.declared and self._tell(self._note(kind, body))
 
-    def declare(self, state: int) -> None:
-        """Close the run as the executor says; a cancel that was recorded first still decides."""
-        task = self._task
-        task.declared = True
+    def declare(self, state: int, kind: str, body: Json) -> bool:
+        """Close the run as the executor says; a cancel that was recorded first still decides.
+
+        Its last words and the end are recorded in one piece (law 15 record-first).
+        """
+        task, note = self._task, self._note(kind, body)
         assert task.run is not None, "a call runs in a run"
+        if task.declared:
+            return False
+        task.declared = True
         if state == TaskState.TASK_STATE_CANCELED:
             # The agent itself gives up: a cancel like any other.
+            kept = self._tell(note)
             self._stop(task.id, Reason.CANCELLED_BY_USER)
         else:
-            task.run.close(outcome=OUTCOMES[state])  # type: ignore[index]
+            outcome = OUTCOMES[state]  # type: ignore[index]
+            kept = self._tell(i.Together(inputs=(note, i.CloseRun(run=task.id, outcome=outcome))))
+            task.run.close()
+        # Too late for this call: another one may still say something.
+        task.declared = kept
+        return kept
+
+    def _note(self, kind: str, body: Json) -> i.Note:
+        # What comes from the protocol's own objects is plain and bounded: it is not looked through.
+        return i.Note(run=self.id, kind=kind, body=body, call=self._ctx.call_id)
 
     def late(self) -> None:
         """See `queue.Port`."""
@@ -137,7 +157,9 @@ class ExecutorBodies:
         hall: Hall,
         builder: RequestContextBuilder | None,
         stop: Stop,
+        tell: Tell,
     ) -> None:
+        self._tell = tell
         self._executor = executor
         self._hall = hall
         self._builder = builder
@@ -168,8 +190,10 @@ class ExecutorBodies:
             raise NotFound(f"task {run} is not driven here any more")
         if task.joined is not None and not task.joined.done():
             await asyncio.shield(asyncio.wrap_future(task.joined))
+        # What is recorded is shown in order, by whichever thread: this body may be ahead of it.
+        await self._hall.until(task, lambda view: view.over or message in view.message_ids)
         request = task.requests.pop(message, None) or self._request_of(task, message)
-        queue = TaskQueue(CallPort(task, self._hall, ctx, self._stop))
+        queue = TaskQueue(CallPort(task, self._hall, ctx, self._stop, self._tell))
         try:
             await self._executor.execute(await self.context(task, request), queue)
             if not (queue.declared or queue.interrupted):
@@ -192,7 +216,7 @@ class ExecutorBodies:
 
     async def context(self, task: LiveTask, request: Request | None) -> RequestContext:
         """What the executor is told of the message that it is to work on."""
-        first = request is not None and len(task.view.calls) == 1
+        first = request is not None and len(task.view.calls) <= 1
         current = None if first else self._hall.read(task, lambda view: view.task())
         if request is None:
             request = self._request_of(task, "")

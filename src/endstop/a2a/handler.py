@@ -43,7 +43,7 @@ from endstop.a2a.pushing import PushMethods, UrlValidator
 from endstop.a2a.states import INTERRUPTED, TERMINAL
 from endstop.a2a.streams import Update
 from endstop.a2a.task import TaskView
-from endstop.a2a.tasks import PARK_S, Tasks, is_repeat
+from endstop.a2a.tasks import PARK_S, Tasks, is_repeat, new_key
 from endstop.errors import CallerError
 from endstop.run.base import new_run_id
 from endstop.run.runtime import Runtime
@@ -173,7 +173,10 @@ class EndstopRequestHandler(PushMethods):
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> Task | Message:
         """Send a message and wait for the answer, or for the task to exist."""
-        task, key = await self._take(params, context)
+        task, request = await self._find_or_open(params, context)
+        key = request.key
+        if not is_repeat(task, params.message):
+            task = await self.tasks().send(task, request)
         history = _history_length(params.configuration)
         hall = self.tasks().hall
         if params.configuration.return_immediately:
@@ -190,20 +193,22 @@ class EndstopRequestHandler(PushMethods):
     ) -> AsyncGenerator[Update]:
         """Send a message and see what becomes of it."""
         self._need_streaming()
-        task, key = await self._take(params, context)
-        hall = self.tasks().hall
-        history = _history_length(params.configuration)
-        await hall.until(task, lambda view: view.over or key in view.message_ids)
-        stream = hall.subscribe(task, None)
+        task, request = await self._find_or_open(params, context)
+        tasks = self.tasks()
+        hall, key = tasks.hall, request.key
+        stream = hall.watch(task, key)
         try:
-            first: Task = hall.read(task, lambda view: view.task(history))
+            if stream.first is None:
+                # Watched first, so that not even the first event is missed.
+                task = await tasks.send(task, request)
+                await hall.until(task, lambda view: view.over or key in view.message_ids)
             update = await stream.next(self._limits.first_event_s)
             if task.view.reply is not None and not task.spoken:
                 yield task.view.reply
                 return
-            if update is None and not task.view.over:
-                first = hall.read(task, lambda view: view.task(history))
-            yield first
+            if update is None:
+                hall.renew(task, stream)
+            yield self._cut(stream.first or hall.read(task, lambda view: view.task()), params)
             while update is not None or not stream.ended:
                 if update is not None:
                     yield update
@@ -212,6 +217,14 @@ class EndstopRequestHandler(PushMethods):
                 update = await stream.next()
         finally:
             hall.leave(task, stream)
+
+    @staticmethod
+    def _cut(task: Task, params: SendMessageRequest) -> Task:
+        """A task with as much history as was asked for."""
+        length = _history_length(params.configuration)
+        if length is not None:
+            del task.history[: max(0, len(task.history) - length)]
+        return task
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
@@ -236,9 +249,10 @@ class EndstopRequestHandler(PushMethods):
         finally:
             hall.leave(task, stream)
 
-    async def _take(
+    async def _find_or_open(
         self, params: SendMessageRequest, context: ServerCallContext
-    ) -> tuple[LiveTask, str]:
+    ) -> tuple[LiveTask, Request]:
+        """The task that a message is for, and the message as it will be kept there."""
         message, configuration = params.message, params.configuration
         _need(params, bool(message.message_id and message.role and message.parts))
         if params.ByteSize() > self._limits.message_bytes:
@@ -258,22 +272,23 @@ class EndstopRequestHandler(PushMethods):
                 # Before the task is there: a config that is refused must not leave a task behind.
                 run_id = new_run_id()
                 await self._keep_config(push, run_id, context, params.tenant, 0)
-            return await tasks.open(params, context, params.tenant, run_id)
-        task, view = await tasks.find(message.task_id, context, params.tenant)
+            task = await tasks.open(params, context, params.tenant, run_id)
+            return task, Request(params, context)
+        found, view = await tasks.find(message.task_id, context, params.tenant)
         if message.context_id and message.context_id != view.context:
             raise InvalidParamsError(
                 f"Task {view.id} belongs to context {view.context}, not to {message.context_id}"
             )
         message.context_id = view.context
-        task = await tasks.reach(task, view, drive=True)
+        task = await tasks.reach(found, view, drive=True)
         if is_repeat(task, message):
-            return task, message.message_id
+            return task, Request(params, context)
         if view.over:
             name = TaskState.Name(view.state)
             raise UnsupportedOperationError(f"Task {view.id} is in terminal state: {name}")
         if push is not None:
             await self._keep_config(push, view.id, context, params.tenant, view.seq)
-        return await tasks.send(task, Request(params, context))
+        return task, Request(params, context, new_key(task, message))
 
     # -- tasks
 

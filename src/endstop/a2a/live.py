@@ -42,11 +42,15 @@ Holds = Callable[[TaskView], bool]
 class Request:
     """A message that an executor is to work on, and what came with it."""
 
-    __slots__ = ("context", "params")
+    __slots__ = ("context", "key", "params")
 
-    def __init__(self, params: SendMessageRequest, context: ServerCallContext) -> None:
+    def __init__(
+        self, params: SendMessageRequest, context: ServerCallContext, key: str = ""
+    ) -> None:
         self.params = params
         self.context = context
+        # What the message is kept under: its id, unless another message had that.
+        self.key = key or params.message.message_id
 
 
 class LiveTask:
@@ -209,13 +213,19 @@ class Hall:
                 task.joining.append(event)
                 return
             woken = self._apply(task, event, time())
+            if task.view.over and self.tasks.get(task.id) is task:
+                # Before anybody is told: whoever knows of the end finds it gone.
+                del self.tasks[task.id]
         self._tell(task, event, woken)
 
     def _apply(self, task: LiveTask, event: e.Event, at_s: float) -> list[asyncio.Future[None]]:
         view = task.view
         shown = view.apply(event, at_s)
-        if shown != NOTHING and task.streams:
-            self._show(task, shown)
+        if task.streams:
+            if shown != NOTHING:
+                self._show(task, shown)
+            if type(event) is e.Noted:
+                self._begin_streams(task)
         if shown != NOTHING and self.watcher is not None:
             self.watcher(task.id)
         if view.over:
@@ -237,7 +247,14 @@ class Hall:
             updates.append(view.status_update())
         for update in updates:
             for stream in task.streams:
-                stream.put(update)
+                if stream.key is None:
+                    stream.put(update)
+
+    def _begin_streams(self, task: LiveTask) -> None:
+        """The readers who waited for their message begin with the task as it has it."""
+        for stream in task.streams:
+            if stream.key is not None and stream.key in task.view.message_ids:
+                stream.begin(task.view.task())
 
     def _tell(self, task: LiveTask, event: e.Event, woken: list[asyncio.Future[None]]) -> None:
         for future in woken:
@@ -248,8 +265,6 @@ class Hall:
             case e.RunClosing():
                 task.closed_at = monotonic()
             case e.RunEnded():
-                with self.lock:
-                    self.tasks.pop(task.id, None)
                 self.on_over(task)
             case _:
                 pass
@@ -259,7 +274,10 @@ class Hall:
             if not future.done():
                 future.set_result(None)
 
-        self.on_loop(resolve)
+        if future.get_loop() is self._loop:
+            self.on_loop(resolve)
+        else:
+            soon(future.get_loop(), resolve)
 
     def on_loop(self, function: Callable[[], Any]) -> None:
         """Call a function on the handler's loop: now, where this is its thread."""
@@ -286,13 +304,13 @@ class Hall:
     # -- who waits, who watches
 
     async def until(self, task: LiveTask, holds: Holds) -> None:
-        """Wait until something holds of a task; who stops waiting changes nothing (law 18)."""
+        """Wait until something holds of a task, on any loop; who stops waiting changes nothing."""
         if task.remote:
             self.follower(task)
         with self.lock:
             if holds(task.view):
                 return
-            future: asyncio.Future[None] = self._loop.create_future()
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             entry = (holds, future)
             task.waiters.append(entry)
         try:
@@ -321,6 +339,29 @@ class Hall:
             else:
                 task.streams.append(stream)
         return stream
+
+    def watch(self, task: LiveTask, key: str) -> Stream:
+        """A reader of what becomes of a message; it begins with the task that has it.
+
+        To be called before the message is given to the task, so that nothing is missed.
+        """
+        if task.remote:
+            self.follower(task)
+        stream = Stream(self.limits, self._loop, key)
+        with self.lock:
+            if task.view.over or key in task.view.message_ids:
+                stream.begin(task.view.task())
+            if task.view.over:
+                stream.end()
+            else:
+                task.streams.append(stream)
+        return stream
+
+    def renew(self, task: LiveTask, stream: Stream) -> None:
+        """Let a reader who has seen nothing yet begin with the task as it stands now."""
+        with self.lock:
+            if stream.untouched:
+                stream.begin(task.view.task())
 
     def leave(self, task: LiveTask, stream: Stream) -> None:
         """A reader is gone."""

@@ -52,8 +52,8 @@ class Port(Protocol):
     def note(self, kind: str, body: Json) -> bool:
         """Record a note of the call; false where it is refused, because it comes too late."""
 
-    def declare(self, state: int) -> None:
-        """The executor says that the task is over."""
+    def declare(self, state: int, kind: str, body: Json) -> bool:
+        """The executor says that the task is over, with a last note; false where it is late."""
 
     def late(self) -> None:
         """Count an event that comes too late."""
@@ -128,6 +128,12 @@ class TaskQueue(EventQueue):
         self._port.late()
         return False
 
+    def _declare(self, state: int, kind: str, body: Json) -> None:
+        if self._port.declare(state, kind, body):
+            self.declared = True
+        else:
+            self._port.late()
+
     def _status(self, status: TaskStatus, metadata: Json | None) -> None:
         state = status.state
         if state == TaskState.TASK_STATE_UNSPECIFIED:
@@ -138,11 +144,11 @@ class TaskQueue(EventQueue):
         if first and not status.HasField("message"):
             # What every task is before it works: nothing is new.
             return
-        if not self._note(notes.STATUS, notes.status_json(status, metadata)):
-            return
+        body = notes.status_json(status, metadata)
         if state in TERMINAL:
-            self.declared = True
-            self._port.declare(state)
+            self._declare(state, notes.STATUS, body)
+        else:
+            self._note(notes.STATUS, body)
 
     def _artifact(self, event: TaskArtifactUpdateEvent) -> None:
         artifact = event.artifact
@@ -178,9 +184,7 @@ class TaskQueue(EventQueue):
             self.interrupted = False
             self._note(notes.STATUS, {"state": "TASK_STATE_WORKING", "message": body})
             return
-        if self._note(notes.REPLY, body):
-            self.declared = True
-            self._port.declare(TaskState.TASK_STATE_COMPLETED)
+        self._declare(TaskState.TASK_STATE_COMPLETED, notes.REPLY, body)
 
     def _heard(self) -> None:
         if not self._port.spoken:

@@ -27,7 +27,12 @@ class FellBehind(InternalError):
 class Stream:
     """One reader. `put`, `end` and `fail` may come from any thread; one task reads."""
 
-    def __init__(self, limits: TaskLimits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, limits: TaskLimits, loop: asyncio.AbstractEventLoop, key: str | None = None
+    ) -> None:
+        # The message whose record it begins with; None once it has begun.
+        self.key = key
+        self.first: Task | None = None
         self._limits = limits
         self._loop = loop
         self._thread = threading.get_ident()
@@ -38,6 +43,16 @@ class Stream:
         self._poked = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
+
+    def begin(self, first: Task) -> None:
+        """It begins with this; what follows comes by `put`."""
+        self.key, self.first = None, first
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has followed on what it begins with."""
+        with self._lock:
+            return not (self._updates or self._ended)
 
     def put(self, update: Update) -> None:
         """Add the next update."""

@@ -314,20 +314,26 @@ class TaskView:
         return NOTHING
 
     def _on_message(self, body: Json) -> int:
-        message = notes.read_message(body)
         self._retire_message()
+        _ = self._on_word(body)
+        if not self.native:
+            self.waiting[str(body.get("key", body["messageId"]))] = None
+        self._said = 0
+        return NOTHING
+
+    def _on_word(self, body: Json) -> int:
+        message = notes.read_message(body)
         self._remember(message)
         key = body.get("key", message.message_id)
         if key != message.message_id:
             self._keyed[key] = message
             self.message_ids.add(key)
-        if not self.native:
-            self.waiting[key] = None
-        self._said = 0
-        return NOTHING
-
-    def _on_word(self, body: Json) -> int:
-        self._remember(notes.read_message(body))
+        answered = body.get("answers", "")
+        if answered in self.approvals or answered in self.questions:
+            # The answer itself follows in the record, or was not the first.
+            self.approvals.pop(answered, None)
+            self.questions.pop(answered, None)
+            return self._asked()
         return NOTHING
 
     def _on_reply(self, body: Json) -> int:

@@ -24,7 +24,7 @@ from a2a.utils.errors import (
 )
 
 from endstop.a2a import notes
-from endstop.a2a.answers import give, read_answer
+from endstop.a2a.answers import check_answer, give, read_answer
 from endstop.a2a.elsewhere import Elsewhere, Gone
 from endstop.a2a.executor import ExecutorBodies
 from endstop.a2a.following import Follower
@@ -36,6 +36,7 @@ from endstop.a2a.states import EXECUTE, EXECUTOR, KIND
 from endstop.a2a.stopping import AGAIN, CANCEL_MARGIN_S, Stops
 from endstop.a2a.streams import soon
 from endstop.a2a.task import TaskView
+from endstop.core.inputs import Note
 from endstop.core.terms import Outcome, Reason, ToolCall
 from endstop.errors import CallerError, EndstopError
 from endstop.run.base import BatchTerms
@@ -81,7 +82,8 @@ class Tasks(Stops):
         self.hall = Hall(self._loop, limits, agent)
         self.hall.on_settled = self._on_settled
         self.hall.on_over = self._on_over
-        self._bodies = ExecutorBodies(executor, self.hall, builder, self.stop_now)
+        tell = runtime.engine.tell
+        self._bodies = ExecutorBodies(executor, self.hall, builder, self.stop_now, tell)
         self._tool = self._bodies.make_tool(grace_s, timeout_s, idempotent=idempotent)
         runtime.planner.recognise(self._tool)
         self._own = [Own(self._tool)]
@@ -167,8 +169,8 @@ class Tasks(Stops):
         context: ServerCallContext,
         tenant: str,
         run_id: str | None = None,
-    ) -> tuple[LiveTask, str]:
-        """A new task for a message, and the message's key; it can be stopped from here on."""
+    ) -> LiveTask:
+        """A new task for a message; it can be stopped from here on."""
         message = params.message
         context_id = message.context_id
         if self._builder is not None:
@@ -182,7 +184,7 @@ class Tasks(Stops):
         task = self.hall.open(run.id)
         task.run = run
         message.task_id, message.context_id = run.id, context_id
-        return task, self.take(task, Request(params, context))
+        return task
 
     async def reach(self, task: LiveTask | None, view: TaskView, *, drive: bool) -> LiveTask:
         """A task as it can be waited for: driven here, or else followed.
@@ -200,13 +202,15 @@ class Tasks(Stops):
         found.view, found.remote, found.spoken = view, True, True
         return self.follower.follow(found)
 
-    async def send(self, task: LiveTask, request: Request) -> tuple[LiveTask, str]:
-        """Give a message to a task, whoever drives it; returns the message's key."""
+    async def send(self, task: LiveTask, request: Request) -> LiveTask:
+        """Give a message to a task, whoever drives it; returns the task as it can be waited for."""
         for _ in range(AGAIN):
             if not task.remote:
-                return task, self.take(task, request)
+                self.take(task, request)
+                return task
             try:
-                return task, await self.elsewhere.send(task, request)
+                await self.elsewhere.send(task, request)
+                return task
             except Gone:
                 view = await self.view(task.id)
                 if view.over:
@@ -214,60 +218,62 @@ class Tasks(Stops):
                 task = await self.reach(self.hall.tasks.get(task.id), view, drive=True)
         raise UnsupportedOperationError(f"Task {task.id} takes no more messages: look at it again")
 
-    async def _take_for(self, task_id: str, request: Request) -> str:
+    async def _take_for(self, task_id: str, request: Request) -> None:
         """Take a message that came to another server."""
         task = self.hall.tasks.get(task_id)
         if task is None or task.joining is not None:
             raise Gone
-        message = request.params.message
-        if is_repeat(task, message):
-            return message.message_id
-        return self.take(task, request)
+        if not is_repeat(task, request.params.message):
+            self.take(task, request)
 
-    def take(self, task: LiveTask, request: Request) -> str:
-        """Record a message to a task, and have it worked on in its turn; returns its key.
-
-        That is its id; another message under an id that was taken is kept under one of its own.
-        """
+    def take(self, task: LiveTask, request: Request) -> None:
+        """Record a message to a task, and have it worked on in its turn."""
         message = request.params.message
         assert task.run is not None, "only a task that is driven here takes a message"
         if task.view.approvals or task.view.questions:
-            return self._answer(task, request)
+            self._answer(task, request)
+            return
         if len(task.waiting) >= self.limits.messages:
             raise UnsupportedOperationError(
                 f"{len(task.waiting)} messages wait for task {task.id} already"
             )
-        key = message.message_id
+        key = request.key
         try:
             body = notes.message_json(message)
-            if task.message(key) is not None:
-                key = body["key"] = f"{key}#{secrets.token_hex(4)}"
-            kept = task.run.note(notes.MESSAGE, body)
-        except (CallerError, ValueError) as problem:
+            if key != message.message_id:
+                body["key"] = key
+        except ValueError as problem:
             raise InvalidParamsError(f"the message cannot be kept: {problem}") from None
-        if not kept:
-            raise UnsupportedOperationError(f"Task {task.id} is over and takes no more messages")
+        # What comes from the protocol's own objects is plain and bounded: it is not looked through.
+        note = Note(run=task.id, kind=notes.MESSAGE, body=body)
         task.taken[key] = message
         task.requests[key] = request
-        task.waiting.append(key)
         task.idle_at = None
-        self.advance(task)
-        return key
+        if self._is_free(task) and not task.waiting:
+            if self._submit(task, key, note):
+                return
+        elif self.runtime.engine.tell(note):
+            task.waiting.append(key)
+            self.advance(task)
+            return
+        del task.taken[key], task.requests[key]
+        raise UnsupportedOperationError(f"Task {task.id} is over and takes no more messages")
 
-    def _answer(self, task: LiveTask, request: Request) -> str:
+    def _answer(self, task: LiveTask, request: Request) -> None:
         """A message to a task that asks for something is the answer to that."""
         message, view = request.params.message, task.view
         asked = self.hall.read(task, lambda view: (dict(view.approvals), dict(view.questions)))
-        if not give(self.runtime, read_answer(message, *asked), request.context.user.user_name):
+        answer = read_answer(message, *asked)
+        check_answer(self.runtime, answer, asked[1])
+        assert task.run is not None, "what asks is driven"
+        # Recorded first: the body that has its answer may end the task at once.
+        body = {**notes.message_json(message), "key": request.key, "answers": answer.target}
+        kept = task.run.note(notes.SAID, body)
+        if not kept or not give(self.runtime, answer, request.context.user.user_name):
             raise UnsupportedOperationError(
                 f"Task {view.id} does not wait for this answer any more: look at it again"
             )
-        task.taken[message.message_id] = message
-        assert task.run is not None, "what asks is driven"
-        # After the answer, so that nobody who waits for what follows takes the question for it.
-        if not task.run.note(notes.SAID, notes.message_json(message)):
-            task.view.message_ids.add(message.message_id)
-        return message.message_id
+        task.taken[request.key] = message
 
     def advance(self, task: LiveTask) -> None:
         """Let the executor work on the next message, or end a task that it cannot go on with."""
@@ -282,17 +288,26 @@ class Tasks(Stops):
         elif view.at_rest:
             task.idle_at = self._loop.time()
 
-    def _submit(self, task: LiveTask, message_id: str) -> None:
-        call = ToolCall(model_id="", tool=EXECUTE, arguments={"message": message_id})
+    def _is_free(self, task: LiveTask) -> bool:
+        """Whether the executor can work on a message at once."""
+        view = task.view
+        shut = task.busy or view.over or view.closing or view.cancelled
+        return not shut and view.failed_call is None
+
+    def _submit(self, task: LiveTask, key: str, note: Note | None = None) -> bool:
+        """Have a message worked on, and kept by its `note` at once; false if that is too late."""
+        call = ToolCall(model_id="", tool=EXECUTE, arguments={"message": key})
         task.busy = True
         try:
-            _, unprepared = self.runtime._submit(task.id, [call], BatchTerms(), self._own)
+            batch, unprepared = self.runtime._submit(task.id, [call], BatchTerms(), self._own, note)
         except CallerError:
             # It ended in this very moment: its ending is the answer (law 2 right-target).
+            batch, unprepared = "", []
+        if not batch:
             task.busy = False
-            return
         for call_id, plan in unprepared:
             self.runtime._begin_preparing(call_id, task.id, plan)
+        return bool(batch)
 
     def _on_settled(self, task: LiveTask) -> None:
         def settled() -> None:
@@ -353,6 +368,12 @@ def _returns(view: TaskView) -> bool:
 
 def _works(view: TaskView) -> bool:
     return any(view.calls[call].started for call in view.executing)
+
+
+def new_key(task: LiveTask, message: Message) -> str:
+    """What a message is kept under: its id; one of its own where another message has that."""
+    key = message.message_id
+    return key if task.message(key) is None else f"{key}#{secrets.token_hex(4)}"
 
 
 def is_repeat(task: LiveTask, message: Message) -> bool:
