@@ -24,11 +24,11 @@ SERVING: tuple[Mutant, ...] = (
         f"{HOSTILE}::test_law_18_slow_heads_and_bodies_do_not_stay",
     ),
     planted(
-        "what waits for its user is stopped when the server goes down",
+        "a server goes down without a word to its readers",
         "16 survives-restart",
         "server/serve.py",
-        "            await self._runtime.close(suspend=True)\n",
-        "            await self._runtime.close()\n",
+        "        self._guarded.go_down()\n",
+        "",
         f"{LIFE}::test_law_16_a_signal_ends_streams_honestly_and_leaves_nothing_working",
     ),
     planted(

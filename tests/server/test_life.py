@@ -130,44 +130,55 @@ def test_law_16_a_signal_ends_streams_honestly_and_leaves_nothing_working(
     parked = first.send("ask", token=None)
     assert parked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
     frames: list[dict[str, Any]] = []
-    reader = threading.Thread(target=read_stream, args=(first, "work long", frames))
-    reader.start()
-    until(lambda: first.ticks("long") > 2)
+    watched: list[dict[str, Any]] = []
+    readers = [
+        threading.Thread(
+            target=read_stream,
+            args=(first, "SendStreamingMessage", {"message": message("work long")}, frames),
+        ),
+        threading.Thread(
+            target=read_stream, args=(first, "SubscribeToTask", {"id": parked["id"]}, watched)
+        ),
+    ]
+    for reader in readers:
+        reader.start()
+    until(lambda: first.ticks("long") > 2 and watched)
     before = time.monotonic()
     first.process.send_signal(number)
     assert first.process.wait(20) == 0
     assert time.monotonic() - before < 5
-    reader.join(20)
+    for reader in readers:
+        reader.join(20)
     stopped = first.ticks("long")
     # The last frame says what became of the task, and why.
     status = frames[-1]["result"]["statusUpdate"]["status"]
     assert status["state"] == "TASK_STATE_FAILED", frames[-1]
-    assert "shut down" in status["message"]["parts"][0]["text"]
+    text = status["message"]["parts"][0]["text"]
+    assert "shut down" in text
+    # Whoever watched what goes on later is told that, and not left alone.
+    assert "went down" in watched[-1]["error"]["message"], watched
     assert "Traceback" not in first.words()
     assert first.words().rstrip().endswith("endstop: stopped")
     again = start("--journal", journal)
     assert again.ticks("long") == stopped
     (task,) = [t for t in tasks_of(again) if t["id"] != parked["id"]]
     assert task["status"]["state"] == "TASK_STATE_FAILED"
-    assert task["status"]["message"] == status["message"]
+    assert task["status"]["message"]["parts"][0]["text"] == text
     # What waited for its user still does, and goes on.
     assert again.state(parked["id"], token=None) == "INPUT_REQUIRED"
     more = again.send("echo this", token=None, taskId=parked["id"])
     assert more["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
-def read_stream(served: Served, text: str, frames: list[dict[str, Any]]) -> None:
+def read_stream(
+    served: Served, method: str, params: dict[str, Any], frames: list[dict[str, Any]]
+) -> None:
     """Read a stream to its end."""
-    body = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "SendStreamingMessage",
-        "params": {"message": message(text)},
-    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     with served.http.stream("POST", "/", json=body, headers=head(None)) as answer:
-        frames.extend(
-            json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")
-        )
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                frames += [json.loads(line[6:])]
 
 
 def tasks_of(served: Served) -> list[dict[str, Any]]:
