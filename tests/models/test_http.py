@@ -20,6 +20,7 @@ from endstop.agents.models import (
     OpenAICompatible,
     http,
 )
+from endstop.work.loopthread import LoopThread
 from tests.models.server import (
     DONE,
     WAIT_S,
@@ -529,3 +530,18 @@ def test_what_a_router_was_told_is_told_on() -> None:
     body = {"error": {"message": "Provider returned error", "metadata": {"raw": raw}}}
     error = refused(answers(body, "502 Bad Gateway"))
     assert "Provider returned error (the model is tired)" in str(error)
+
+
+def test_connections_close_with_a_loop_on_a_thread_of_its_own() -> None:
+    async def scenario() -> None:
+        async with serving(streams(*chat())) as server:
+            thread = LoopThread("of-the-test")
+            model = OpenAICompatible("m", base_url=server.url)
+            asking = model.reply(ASK, lambda _: None)
+            asked = asyncio.run_coroutine_threadsafe(asking, thread.loop())
+            assert text_of(await asyncio.wrap_future(asked)) == "hello"
+            assert server.open == 1
+            thread.close()
+            await server.emptied()
+
+    play(scenario)

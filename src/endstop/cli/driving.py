@@ -8,6 +8,7 @@ cancels (laws 6 bounded-stop and 18 audience-free).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -199,6 +200,10 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_S)
         if not self._thread.is_alive():
+            # Connections that a model keeps for its next reply close here.
+            with contextlib.suppress(TimeoutError):
+                ending = asyncio.wait_for(self._loop.shutdown_asyncgens(), CLOSE_S)
+                self._loop.run_until_complete(ending)
             self._loop.close()
 
 

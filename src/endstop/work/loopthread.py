@@ -7,6 +7,7 @@ raises ends that task and nothing else, a SystemExit included (law 19 any-payloa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 
@@ -69,6 +70,9 @@ class LoopThread:
             # Time for their cleanup; whoever swallows the cancel is left where it is.
             if left:
                 loop.run_until_complete(asyncio.wait(left, timeout=CLEANUP_S))
+            # Generators that were left in the middle hold things open, connections for example.
+            with contextlib.suppress(TimeoutError):
+                loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), CLEANUP_S))
         finally:
             if not asyncio.all_tasks(loop):
                 loop.close()
