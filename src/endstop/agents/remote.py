@@ -20,6 +20,7 @@ from endstop.agents.errors import AgentError
 from endstop.errors import CallerError
 from endstop.tools.context import AsyncContext, current
 from endstop.work.ending import on_return
+from endstop.work.steps import on_thread
 
 if TYPE_CHECKING:
     from a2a.types import AgentCard
@@ -101,7 +102,7 @@ class RemoteAgent:
         The reference is plain JSON: whoever has it can go on with the task in another process.
         Raises AgentError.
         """
-        following = self._follow(task.ctx)
+        following = self._follow(await self._wire(), task.ctx)
         reference = await following.submit(task.prompt, task.effect_key)
         if following.view.task_id:
             self._followed[following.view.task_id] = following
@@ -111,7 +112,8 @@ class RemoteAgent:
         """What is known of a task; waits some seconds for news. Raises AgentError."""
         if "message" in reference:
             return Status.SUCCEEDED
-        return await self._following(reference).status()
+        following = await self._following(reference)
+        return await following.status()
 
     async def fetch(self, reference: Reference) -> Any:
         """The answer as plain data. Raises AgentError."""
@@ -120,7 +122,7 @@ class RemoteAgent:
         from endstop.agents.remote_answer import plain_task
         from endstop.agents.remote_wire import Kind, WireError
 
-        wire, _ = self._wire()
+        wire, _ = await self._wire()
         until = asyncio.get_running_loop().time() + self._patience.fetch_s
         while True:
             left_s = max(until - asyncio.get_running_loop().time(), 0.01)
@@ -135,25 +137,27 @@ class RemoteAgent:
     async def cancel(self, reference: Reference) -> None:
         """Ask the agent to cancel a task; whether it ended, `status` tells. Raises AgentError."""
         if "message" not in reference:
-            await self._following(reference).cancel()
+            following = await self._following(reference)
+            await following.cancel()
 
-    def _following(self, reference: Reference) -> Following:
+    async def _following(self, reference: Reference) -> Following:
         """Who follows a task; one that was submitted by somebody else is followed from now on."""
         task_id = _task_of(reference)
+        # Nothing is waited for behind this: two that ask at once must not make two followers.
+        wired = await self._wire()
         found = self._followed.get(task_id)
         here = asyncio.get_running_loop()
         if found is None or found.loop is not here or (found.closed and not found.view.over):
             context = current()
-            found = self._follow(context if isinstance(context, AsyncContext) else None)
+            found = self._follow(wired, context if isinstance(context, AsyncContext) else None)
             found.resume(task_id, str(reference.get("context", "")))
             self._followed[task_id] = found
         return found
 
-    def _follow(self, ctx: AsyncContext | None) -> Following:
-        wire, terms = self._wire()
+    def _follow(self, wired: tuple[Wire, Terms], ctx: AsyncContext | None) -> Following:
         from endstop.agents.remote_following import Following
 
-        following = Following(wire, terms, ctx)
+        following = Following(*wired, ctx)
 
         def body_is_over() -> None:
             following.close()
@@ -164,28 +168,31 @@ class RemoteAgent:
             on_return(ctx, body_is_over)
         return following
 
-    def _wire(self) -> tuple[Wire, Terms]:
+    async def _wire(self) -> tuple[Wire, Terms]:
         if self._wired is None:
-            try:
-                import a2a.client  # noqa: F401
-            except ImportError as error:
-                raise AgentError(
-                    f"agent {self.name} is reached by A2A, which needs the SDK of the protocol: "
-                    "install endstop[server]"
-                ) from error
-            from endstop.agents.remote_following import Terms
-            from endstop.agents.remote_wire import Wire
-
-            self._wired = (
-                Wire(self._agent, token=self._token, headers=self._headers, binding=self._binding),
-                Terms(
-                    name=self.name,
-                    patience=self._patience,
-                    lost_s=self._lost_s,
-                    streaming=self._streaming,
-                ),
-            )
+            # The SDK takes long to be imported: not on a loop that has other things to do.
+            self._wired = await on_thread(self._load)
         return self._wired
+
+    def _load(self) -> tuple[Wire, Terms]:
+        try:
+            import a2a.client  # noqa: F401
+        except ImportError as error:
+            raise AgentError(
+                f"agent {self.name} is reached by A2A, which needs the SDK of the protocol: "
+                "install endstop[server]"
+            ) from error
+        from endstop.agents.remote_following import Terms
+        from endstop.agents.remote_wire import Wire
+
+        wire = Wire(self._agent, token=self._token, headers=self._headers, binding=self._binding)
+        terms = Terms(
+            name=self.name,
+            patience=self._patience,
+            lost_s=self._lost_s,
+            streaming=self._streaming,
+        )
+        return wire, terms
 
 
 def _task_of(reference: Reference) -> str:
