@@ -112,6 +112,7 @@ class Running:
 
     def __init__(self, ctx: Ctx) -> None:
         self.ctx = ctx
+        self.asks: set[Any] = set()
 
 
 def put(params: Any, *answers: str) -> tuple[Any, Ctx]:

@@ -101,6 +101,8 @@ def bomb(levels: int) -> dict[str, Any]:
         {"type": 5, "enum": 5, "required": 5, "properties": 5, "allOf": 5, "minimum": "x"},
         {"type": ["object", 7], "additionalProperties": {"$ref": "#/nowhere"}},
         bomb(20),
+        {"properties": {"x": {"enum": [*range(2, 200_000)]}}},
+        {"required": [str(n) for n in range(200_000)]},
     ],
 )
 def test_a_schema_that_is_none_refuses_nothing_and_takes_no_time(schema: dict[str, Any]) -> None:

@@ -10,7 +10,9 @@ The constructor and `forget_in_child` aside, what blocks says so: it belongs on 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import threading
 import time
 import weakref
@@ -165,6 +167,8 @@ class Program:
             control = _detached(host)
             if control is None:
                 swept = tree.sweep(host.scope, bound_s)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    host.process.wait(0.5)
                 self._remains = Remains(self.status, "", swept.survivors)
                 return self._remains
             ended = host.end(control, bound_s)
@@ -198,10 +202,14 @@ def _detached(host: Host) -> Any:
 
 
 def _after_fork() -> None:
+    global _io
     for program in list(_programs):
         program.forget_in_child()
+    _io.forget_in_child()
+    _io = IoLoop(_io_name)
 
 
-_io = IoLoop("endstop-program-io")
+_io_name = "endstop-program-io"
+_io = IoLoop(_io_name)
 _programs: weakref.WeakSet[Program] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_after_fork)

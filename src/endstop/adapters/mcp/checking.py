@@ -18,6 +18,7 @@ from endstop.tools.given import GivenSchema
 
 STEPS_MAX = 20_000
 DEPTH_MAX = 60
+SHOWN_CHARS = 1_000
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "boolean": (bool,),
@@ -67,25 +68,31 @@ class _Check:
         self.steps = 0
 
     def look(self, schema: Any, value: Any, place: tuple[Any, ...], depth: int) -> Found:
-        self.steps += 1
-        if self.steps > STEPS_MAX or depth > DEPTH_MAX:
-            raise _TooMuch
+        self._spend(1 if depth <= DEPTH_MAX else STEPS_MAX)
         if schema is False:
             return [(place, "nothing is allowed here")]
         if not isinstance(schema, Mapping):
             return []
+        for listed in (schema.get("enum"), schema.get("required")):
+            # Work that grows with the schema alone counts as well.
+            self._spend(len(listed) if isinstance(listed, list) else 0)
         found: Found = []
         if "$ref" in schema:
             found += self.look(self._target(schema["$ref"]), value, place, depth + 1)
         if not _fits(schema.get("type"), value):
             expected = _expected(schema["type"])
-            return [(place, f"expected {expected}; received {words.received(value)}")]
+            return [(place, f"expected {expected}; received {_received(value)}")]
         found += _plain(schema, value, place)
         if isinstance(value, dict):
             found += self._object(schema, value, place, depth)
         elif isinstance(value, list):
             found += self._array(schema, value, place, depth)
         return found + self._joined(schema, value, place, depth)
+
+    def _spend(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > STEPS_MAX:
+            raise _TooMuch
 
     def _target(self, reference: Any) -> Any:
         if not isinstance(reference, str) or not reference.startswith("#"):
@@ -152,7 +159,7 @@ class _Check:
             elif joined == "oneOf" and fitting > 1:
                 found.append((place, f"fits {fitting} alternatives, where it must fit one"))
         if "not" in schema and not self.look(schema["not"], value, place, depth + 1):
-            found.append((place, f"is what it must not be: {words.received(value)}"))
+            found.append((place, f"is what it must not be: {_received(value)}"))
         return found
 
 
@@ -190,8 +197,10 @@ def _same(one: Any, other: Any) -> bool:
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
         return one == other
+    if type(one) is not type(other) or not isinstance(one, dict | list):
+        return bool(one == other)
     try:
-        return canonical(one) == canonical(other)
+        return len(one) == len(other) and canonical(one) == canonical(other)
     except ValueError:
         return True
 
@@ -201,10 +210,10 @@ def _plain(schema: Mapping[str, Any], value: Any, place: tuple[Any, ...]) -> Fou
     found: Found = []
     listed = schema.get("enum")
     if isinstance(listed, list) and not any(_same(one, value) for one in listed):
-        shown = ", ".join(words.received(one).partition(" ")[2] or "null" for one in listed[:20])
-        found.append((place, f"expected one of {shown}; received {words.received(value)}"))
+        shown = ", ".join(_received(one).partition(" ")[2] or "null" for one in listed[:20])
+        found.append((place, f"expected one of {shown}; received {_received(value)}"))
     if "const" in schema and not _same(schema["const"], value):
-        found.append((place, f"expected {words.received(schema['const'])}"))
+        found.append((place, f"expected {_received(schema['const'])}"))
     for low, high, size, unit in _measures(value):
         bound = schema.get(low)
         if _number(bound) and size < bound:
@@ -220,6 +229,19 @@ def _plain(schema: Mapping[str, Any], value: Any, place: tuple[Any, ...]) -> Fou
         if _number(bound) and value >= bound:
             found.append((place, f"expected less than {bound}; received {value:g}"))
     return found
+
+
+def _received(value: Any) -> str:
+    """What came, without writing all of a large value out for it."""
+    match value:
+        case str():
+            return words.received(value[:SHOWN_CHARS])
+        case dict():
+            return f"object of {len(value)} entries"
+        case list():
+            return f"array of {len(value)} items"
+        case _:
+            return words.received(value)
 
 
 def _number(bound: Any) -> TypeGuard[int | float]:

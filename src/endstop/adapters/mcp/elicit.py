@@ -7,6 +7,7 @@ to, or the form is more than a few plain fields, the server is told so and nobod
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,6 @@ class Elicitor:
 
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._asking: set[Exchange] = set()
 
     async def asked(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
@@ -45,16 +45,27 @@ class Elicitor:
         """The SDK's callback: one question, or form, of the server."""
         try:
             exchange = self._whose()
-            self._asking.add(exchange)
-            try:
-                return await self._ask(exchange, params)
-            finally:
-                self._asking.discard(exchange)
+            return await self._until_over(exchange, params)
         except Refused as why:
             return types.ErrorData(code=INVALID_REQUEST, message=f"endstop: {why}")
         except EndstopError:
             # Stopped, or nobody answered in time: no word of a human, so no consent (law 13).
             return types.ElicitResult(action="cancel")
+
+    async def _until_over(
+        self, exchange: Exchange, params: types.ElicitRequestParams
+    ) -> types.ElicitResult:
+        """Ask in a task of its own, which ends with its call at the latest."""
+        asking = asyncio.get_running_loop().create_task(self._ask(exchange, params))
+        exchange.asks.add(asking)
+        try:
+            await asyncio.wait({asking})
+        finally:
+            exchange.asks.discard(asking)
+            asking.cancel()
+        if asking.cancelled():
+            return types.ElicitResult(action="cancel")
+        return asking.result()
 
     def _whose(self) -> Exchange:
         running = [one for one in self._live.exchanges if not one.stopping]
@@ -67,7 +78,7 @@ class Elicitor:
                 if running
                 else "nobody is asked outside of a call"
             )
-        if exchange in self._asking:
+        if exchange.asks:
             raise Refused("this call asks something already")
         return exchange
 

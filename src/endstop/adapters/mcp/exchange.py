@@ -48,6 +48,7 @@ class Exchange:
         self.ctx = ctx
         self.request_id: int | str | None = None
         self.stopping = False
+        self.asks: set[asyncio.Task[Any]] = set()
         self._arguments = arguments
         self._live: Live | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -120,6 +121,9 @@ class Exchange:
             raise live.problem(f"tool {quoted(self.tool, 80)}: {explained(error)}") from None
         finally:
             live.leave(self)
+            for asking in tuple(self.asks):
+                # What the server asked for this call is nobody's question any more.
+                asking.cancel()
         self.link.worked()
         return read_result(answer, self.link.terms.result_bytes)
 
@@ -128,6 +132,8 @@ class Exchange:
         assert session is not None, "a connection that is ready has a session"
         given: dict[str, Any] = {}
         for _ in range(ROUNDS_MAX):
+            if self.stopping:
+                raise Stopped("the server asked for input, and nothing more was sent")
             params = types.CallToolRequestParams(name=self.tool, arguments=self._arguments, **given)
             answer = await session.send_request(
                 types.CallToolRequest(params=params), _ANSWER, progress_callback=self._progress

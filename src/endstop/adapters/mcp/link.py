@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import logging
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from time import monotonic
@@ -28,6 +29,7 @@ from endstop.adapters.mcp.stdio import Stdio
 from endstop.adapters.mcp.wire import Dispatch
 from endstop.core.text import describe_error
 from endstop.work.loopthread import LoopThread
+from endstop.work.steps import on_thread
 
 log = logging.getLogger("endstop.adapters")
 
@@ -72,6 +74,9 @@ class Link:
         self._live: Live | None = None
         self._lives: set[Live] = set()
         self._closed = False
+        self._closing = threading.Lock()
+        self._failed: tuple[float, McpError] | None = None
+        self._listed: list[str] | None = None
         self._failures = 0
         self._not_before = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,17 +88,21 @@ class Link:
 
     def submit(self, work: Coroutine[Any, Any, Answer]) -> concurrent.futures.Future[Answer]:
         """Have something done on the connection's loop; its end as a future."""
-        if self._closed:
-            work.close()
-            refused: concurrent.futures.Future[Answer] = concurrent.futures.Future()
-            refused.set_exception(McpError(f"MCP server {self.name}: it was closed"))
-            return refused
-        return asyncio.run_coroutine_threadsafe(work, self._thread.loop())
+        # Under the lock, so that whatever is submitted begins before the end does.
+        with self._closing:
+            if not self._closed:
+                return asyncio.run_coroutine_threadsafe(work, self._thread.loop())
+        work.close()
+        refused: concurrent.futures.Future[Answer] = concurrent.futures.Future()
+        refused.set_exception(McpError(f"MCP server {self.name}: it was closed"))
+        return refused
 
     def close(self) -> concurrent.futures.Future[None]:
         """End the connection and what serves it; calls that still run fail. Bounded."""
-        ending = self.submit(self._close())
-        self._closed = True
+        with self._closing:
+            assert not self._closed, "a link is closed once"
+            self._closed = True
+            ending = asyncio.run_coroutine_threadsafe(self._close(), self._thread.loop())
         ending.add_done_callback(lambda _: self._thread.close())
         return ending
 
@@ -121,14 +130,20 @@ class Link:
         """The connection, made if there is none. Raises McpError once all tries are used up."""
         if self._lock is None:
             self._lock = asyncio.Lock()
+        began = monotonic()
         async with self._lock:
+            if self._failed is not None and self._failed[0] >= began:
+                # Others have used up all tries meanwhile: nobody begins them all over again.
+                raise McpError(str(self._failed[1]))
             left = tries if tries is not None else self.terms.tries
             while True:
                 live = await self._one_try()
                 if live.error is None:
+                    self._failed = None
                     return live
                 left -= 1
                 if left <= 0 or self._closed:
+                    self._failed = (monotonic(), live.error)
                     raise live.error
 
     async def _one_try(self) -> Live:
@@ -141,6 +156,8 @@ class Link:
             pause_s = self._not_before - monotonic()
             if pause_s > 0:
                 await asyncio.sleep(pause_s)
+            if self._closed:
+                raise McpError(f"MCP server {self.name}: it was closed")
             live = self._live = Live(name=self.name, secrets=self._secrets)
             self._lives.add(live)
             # Not in the context of the call that happens to need it.
@@ -171,6 +188,8 @@ class Link:
                 # Told when its end is known: its last words often say what is wrong.
                 live.error = live.problem(live.ending())
             self._lives.discard(live)
+            if live.remains is not None and live.remains.survivors:
+                log.warning("MCP server %s: %s", self.name, live.ending())
             live.ready.set()
             live.over.set()
 
@@ -190,19 +209,35 @@ class Link:
         )
         async with session:
             live.session = session
-            try:
-                async with asyncio.timeout(self.terms.start_s):
-                    await greet(session)
-                    live.tools = await read_tools(live)
-            except TimeoutError:
+            if await self._greeted(live):
+                live.ready.set()
+                self._keep(asyncio.get_running_loop().create_task(self._tell_change(live)))
+                await live.gone.wait()
+
+    async def _greeted(self, live: Live) -> bool:
+        """The handshake and the first list, unless the time is up or the connection ends first."""
+        loop = asyncio.get_running_loop()
+        greeting = loop.create_task(_greet(live))
+        leaving = loop.create_task(live.gone.wait())
+        try:
+            await asyncio.wait(
+                {greeting, leaving},
+                timeout=self.terms.start_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if greeting.done():
+                failure = greeting.exception()
+                if failure is None:
+                    return True
+                # Where the connection has ended, that is why.
+                live.lose(explained(failure))
+            elif not live.gone.is_set():
                 live.hurry = True
                 live.lose(f"it did not finish the handshake within {self.terms.start_s:g} s")
-            except Exception as error:  # noqa: BLE001 - whatever a server makes the SDK raise
-                # Where the connection has ended, that is why.
-                live.lose(explained(error))
-            else:
-                live.ready.set()
-                await live.gone.wait()
+        finally:
+            greeting.cancel()
+            leaving.cancel()
+        return False
 
     # -- changes of the list
 
@@ -221,7 +256,7 @@ class Link:
                 self._stale = False
                 async with asyncio.timeout(self.terms.start_s):
                     live.tools = await read_tools(live)
-                self._on_change()
+                await self._tell_change(live)
         except Exception as error:  # noqa: BLE001 - the old list stays in force
             log.warning(
                 "MCP server %s: its new list of tools could not be read: %s",
@@ -231,6 +266,12 @@ class Link:
         finally:
             self._refreshing = False
 
+    async def _tell_change(self, live: Live) -> None:
+        """Tell of tools that are not those of before, on a thread: it may do whatever it likes."""
+        before, self._listed = self._listed, [tool.model_dump_json() for tool in live.tools]
+        if before is not None and before != self._listed:
+            await asyncio.wait({on_thread(self._on_change)})
+
     async def tools(self) -> list[types.Tool]:
         """The tools that the server offers now."""
         live = await self.connected()
@@ -238,6 +279,12 @@ class Link:
         if pending:
             await asyncio.wait(pending, timeout=self.terms.start_s)
         return live.tools
+
+
+async def _greet(live: Live) -> None:
+    assert live.session is not None, "a handshake is made in a session"
+    await greet(live.session)
+    live.tools = await read_tools(live)
 
 
 # The loop keeps only weak references to tasks, and a link may be forgotten before it is closed.

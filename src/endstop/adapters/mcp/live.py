@@ -30,7 +30,7 @@ TOOLS_MAX = 2_000
 NOISE_MAX = 3
 STDERR_CHARS = 600
 
-_SECRET_CHARS = 6
+_SECRET_CHARS = 8
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +49,7 @@ class Live:
     hurry: bool = False
     exited: bool = False
     """Whether its program has ended before we did anything about it."""
-    error: Exception | None = None
+    error: McpError | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)

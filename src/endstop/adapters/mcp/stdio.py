@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -103,6 +104,8 @@ def _cannot(words: str) -> str:
 def _end_unwanted(started: asyncio.Future[Program]) -> None:
     if not started.cancelled() and started.exception() is None:
         program = started.result()
+        os.close(program.stdin)
+        os.close(program.stdout)
         _ = on_thread(program.end)
 
 
