@@ -79,6 +79,7 @@ NAMES = [
     "junk",
     "huge",
     "endless",
+    "needs_input",
     "big",
     "twice",
     "surrogate",
@@ -91,6 +92,9 @@ NAMES = [
     "echo",
     "slow_echo",
 ]
+
+
+CACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 def listed() -> list[Any]:
@@ -142,6 +146,18 @@ def call(number: Any, params: dict[str, Any]) -> None:
             text(number, "after the junk")
         case "huge":
             text(number, "x" * int(arguments["size"]))
+        case "needs_input":
+            given = params.get("inputResponses")
+            if given is None:
+                schema = {"type": "object", "properties": {"size": {"type": "integer"}}}
+                form = {"mode": "form", "message": "How large?", "requestedSchema": schema}
+                request = {"method": "elicitation/create", "params": form}
+                result = {"inputRequests": {"q": request}, "requestState": "state-1"}
+                send({"id": number, "result": {"resultType": "input_required", **result}})
+            else:
+                said = {"given": given, "state": params.get("requestState")}
+                content = [{"type": "text", "text": json.dumps(said)}]
+                send({"id": number, "result": {"resultType": "complete", "content": content}})
         case "endless":
             write(b'{"jsonrpc": "2.0", "id": %d, "result": "' % number)
             for _ in range(300):
@@ -192,6 +208,13 @@ answers: dict[Any, Any] = {}
 def handle(message: dict[str, Any]) -> None:
     number, method = message.get("id"), message.get("method")
     match method:
+        case "initialize" if MODE == "modern":
+            data = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
+            error = {"code": -32022, "message": "newer only", "data": data}
+            send({"id": number, "error": error})
+        case "server/discover":
+            versions = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            send({"id": number, "result": {**CACHED, **versions}})
         case "initialize":
             if MODE == "never":
                 return
@@ -206,7 +229,7 @@ def handle(message: dict[str, Any]) -> None:
             }
             send({"id": number, "result": result})
         case "tools/list":
-            send({"id": number, "result": {"tools": listed()}})
+            send({"id": number, "result": {**CACHED, "tools": listed()}})
         case "tools/call":
             threading.Thread(target=call, args=(number, message["params"]), daemon=True).start()
         case "notifications/cancelled":

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
 import pytest
 
-from endstop import CallResult, Outcome, Runtime
+from endstop import CallResult, Outcome, Runtime, StoppedBy
 from endstop.adapters.mcp.elicit import Elicitor
 from endstop.adapters.mcp.live import Live
 from endstop.core.events import QuestionAsked, QuestionWithdrawn
-from tests.mcp.desk import McpServer, call, config, sound
+from tests.mcp.desk import McpServer, call, config, raw, received, sound
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
 withdrawn: list[str] = []
 
 
-def answered(server: McpServer, answers: list[str | None], calls: int = 1) -> tuple[Any, list[Any]]:
+def answered(
+    server: McpServer, answers: list[str | None], calls: int = 1, tool: str = "ask"
+) -> tuple[Any, list[Any]]:
     """Run `ask`, answer its questions one by one (None: stop the run instead)."""
     asked: list[QuestionAsked] = []
     withdrawn.clear()
@@ -44,7 +48,7 @@ def answered(server: McpServer, answers: list[str | None], calls: int = 1) -> tu
             Runtime(await server.tools(), config=config(), observers=[observe]) as runtime,
             runtime.run() as run,
         ):
-            work = run.execute([call("ask") for _ in range(calls)])
+            work = run.execute([call(tool) for _ in range(calls)])
             running = asyncio.get_running_loop().create_task(work)
             for answer in answers:
                 question = await asyncio.wait_for(queue.get(), 20)
@@ -82,6 +86,22 @@ def test_it_is_not_guessed_which_call_asks(server: McpServer) -> None:
     results, asked = answered(server, [], calls=2)
     assert not asked
     assert {result.outcome for result in results} == {Outcome.FAILED}
+
+
+def test_a_server_of_the_newest_protocol_asks_in_its_answer(tmp_path: Path) -> None:
+    with raw(tmp_path, "modern") as server:
+        (result,), asked = answered(server, ["12"], tool="needs_input")
+    assert "How large?" in asked[0].text
+    said = json.loads(result.value)
+    assert said["given"]["q"] == {"action": "accept", "content": {"size": 12}}
+    assert said["state"] == "state-1"
+
+
+def test_a_stop_while_it_asks_sends_nothing_more(tmp_path: Path) -> None:
+    with raw(tmp_path, "modern") as server:
+        (result,), _ = answered(server, [None], tool="needs_input")
+    assert (result.outcome, result.stopped_by) == (Outcome.CANCELLED, StoppedBy.ASKED)
+    assert len(received(tmp_path, "tools/call")) == 1, "law 1 one-door"
 
 
 def test_outside_of_a_call_nobody_is_asked() -> None:

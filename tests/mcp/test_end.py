@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -109,6 +110,19 @@ def test_a_handshake_has_a_deadline(tmp_path: Path) -> None:
     with pytest.raises(McpError, match=r"handshake within 0\.5 s"):
         raw(tmp_path, "never", terms=McpTerms(start_s=0.5)).__enter__()
     assert time.monotonic() - at < 5.0
+
+
+def test_opening_can_be_given_up(tmp_path: Path) -> None:
+    async def scene() -> float:
+        opening = asyncio.ensure_future(raw(tmp_path, "never").__aenter__())
+        await asyncio.to_thread(wait_for, lambda: received(tmp_path, "initialize"), "it began")
+        opening.cancel()
+        at = time.monotonic()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        return time.monotonic() - at
+
+    assert asyncio.run(scene()) < 5.0, "law 7 every-wait-listens"
 
 
 def test_what_never_was_a_server_says_what_it_said(tmp_path: Path) -> None:
