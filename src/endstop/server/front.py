@@ -7,7 +7,6 @@ task, and no client can make it wait without end (law 18 audience-free).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from http import HTTPStatus
 from typing import Any
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from endstop.server.auth import Owner, Tokens
 from endstop.server.card import CARD_PATH
 from endstop.server.limits import Refused, ServerLimits, Slots
+from endstop.server.patience import Patience
 from endstop.server.seen import Seen, tell
 
 log = logging.getLogger("endstop.server")
@@ -48,11 +48,13 @@ class StoppedReading(Exception):
 class Door:
     """What a server and its front share: the bounds, what is open, and whether it is closing."""
 
-    __slots__ = ("closing", "limits", "streams")
+    __slots__ = ("arriving", "closing", "leaving", "limits", "streams")
 
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
         self.streams = Slots(limits.streams)
+        self.arriving = Patience(limits.body_s)
+        self.leaving = Patience(limits.send_s)
         self.closing = False
 
     def close(self) -> None:
@@ -76,7 +78,7 @@ class Front:
         if scope["type"] != "http":
             return
         seen = scope["endstop"] = Seen(f"{scope['method']} {scope['path']}")
-        sending = _Sending(send, seen, self._door.streams, self._limits.send_s)
+        sending = _Sending(send, seen, self._door)
         try:
             try:
                 await self._let_in(scope, receive, sending)
@@ -112,7 +114,11 @@ class Front:
         if scope["method"] in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        body = await self._read(headers, receive)
+        try:
+            body = await self._door.arriving.wait(self._read(headers, receive))
+        except TimeoutError:
+            limit_s = f"{self._limits.body_s:g}"
+            raise Refused(408, f"the request took longer than {limit_s} s to arrive") from None
         if body or scope["path"] == RPC_PATH:
             _check_type(scope, headers.get(b"content-type", b""))
         try:
@@ -129,22 +135,17 @@ class Front:
             raise Refused(413, f"a request has at most {limit} bytes")
         parts: list[bytes] = []
         size = 0
-        try:
-            async with asyncio.timeout(self._limits.body_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise Refused(400, "the client left in the middle of its request")
-                    part = message.get("body", b"")
-                    size += len(part)
-                    if size > limit:
-                        raise Refused(413, f"a request has at most {limit} bytes")
-                    parts.append(part)
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
-        except TimeoutError:
-            limit_s = f"{self._limits.body_s:g}"
-            raise Refused(408, f"the request took longer than {limit_s} s to arrive") from None
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Refused(400, "the client left in the middle of its request")
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise Refused(413, f"a request has at most {limit} bytes")
+            parts.append(part)
+            if not message.get("more_body", False):
+                return b"".join(parts)
 
 
 def _check_type(scope: Scope, header: bytes) -> None:
@@ -206,12 +207,12 @@ class _Again:
 class _Sending:
     """What goes to the client: watched for the log, counted as a stream, and bounded in time."""
 
-    __slots__ = ("_send", "_send_s", "_streams", "_taken", "seen", "started")
+    __slots__ = ("_leaving", "_send", "_streams", "_taken", "seen", "started")
 
-    def __init__(self, send: Send, seen: Seen, streams: Slots, send_s: float) -> None:
+    def __init__(self, send: Send, seen: Seen, door: Door) -> None:
         self._send = send
-        self._send_s = send_s
-        self._streams = streams
+        self._leaving = door.leaving
+        self._streams = door.streams
         self._taken = False
         self.seen = seen
         self.started = False
@@ -227,8 +228,7 @@ class _Sending:
         elif self.seen.stream and message.get("body"):
             self.seen.frames += 1
         try:
-            async with asyncio.timeout(self._send_s):
-                await self._send(message)
+            await self._leaving.wait(self._send(message))
         except TimeoutError:
             raise StoppedReading from None
 

@@ -67,9 +67,9 @@ def _parse(body: bytes) -> Any:
     """The JSON of a body, or the answer to a body that has none."""
     try:
         content = json.loads(body, parse_constant=_no_number)
-        if isinstance(content, dict):
+        if isinstance(content, dict) and isinstance(name := content.get("id"), str):
             # It goes into the answer as it is.
-            json.dumps(content.get("id"), ensure_ascii=False).encode()
+            name.encode()
     except RecursionError:
         return _error(-32700, "the request is nested too deeply")
     except UnicodeEncodeError:
