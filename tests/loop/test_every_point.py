@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from endstop import AsyncContext, NotFound, Runtime, StaleWriter, tool
-from endstop.agents import Ended, Loop, LoopLimits, LoopResult, ModelAgent, notes
+from endstop.agents import Ended, Loop, LoopLimits, LoopResult, ModelAgent, Replied, notes
 from endstop.agents.models import Ask, ModelError, Say, Scripted
 from endstop.core import events as e
 from endstop.store.memory import MemoryJournal
@@ -211,15 +211,13 @@ def test_right_target_a_fenced_loop_stops_and_says_so() -> None:
 
         def on_step(number: int, story: Story = story, at: int = step, taken: Any = taken) -> None:
             if number == at and story.loop is not None:
-                log = story.journal._logs["r"]
-                # As another process would: an event that this driver does not know of.
-                log.events.append(e.Noted(run="r", kind="stolen", body={}))
-                log.upto.append(len(log.events))
-                log.times.append(0.0)
+                steal(story.journal)
                 taken.append(len(story.began))
 
         async def tell(story: Story = story) -> None:
             async with Runtime(journal=story.journal) as runtime:
+                # In its own time, not on a thread that knows no virtual clock.
+                runtime.engine.aside = asyncio.get_running_loop().call_soon
                 run = runtime.run("r")
                 story.loop = Loop(runtime, run, story.agent())
                 story.loop.say("go")
@@ -230,3 +228,29 @@ def test_right_target_a_fenced_loop_stops_and_says_so() -> None:
         with suppress(StaleWriter):
             sim.run(tell())
         assert taken, "the story was long enough"
+
+
+def steal(journal: MemoryJournal) -> None:
+    """Write as another process would: an event that this driver does not know of."""
+    log = journal._logs["r"]
+    log.events.append(e.Noted(run="r", kind="stolen", body={}))
+    log.upto.append(len(log.events))
+    log.times.append(0.0)
+
+
+def test_right_target_a_loop_that_is_done_closes_no_run_of_another_driver() -> None:
+    async def scene() -> None:
+        journal = MemoryJournal()
+
+        def watch(event: object) -> None:
+            if isinstance(event, Replied):
+                steal(journal)
+
+        async with Runtime(journal=journal) as runtime:
+            agent = ModelAgent(name="a", model=Scripted(["done"]))
+            with pytest.raises(StaleWriter):
+                await asyncio.wait_for(agent.run(runtime, "go", run_id="r", on_event=watch), 5)
+        assert not [one for one in journal.read("r") if isinstance(one.event, e.RunEnded)]
+
+    with suppress(StaleWriter):
+        asyncio.run(scene())

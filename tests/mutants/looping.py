@@ -92,9 +92,9 @@ LOOPING: tuple[Mutant, ...] = (
     _planted(
         "what is said while the run is closed is lost",
         "15 record-first",
-        "agents/loop.py",
-        "            if self.transcript.step is not Step.REST:\n                return True\n",
-        "",
+        "core/runs.py",
+        "    if run.ended or (said.at_seq is not None and run.seq != said.at_seq):\n",
+        "    if run.ended:\n",
         USER,
     ),
     _planted(

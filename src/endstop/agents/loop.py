@@ -27,7 +27,6 @@ they happen, on the loop's thread; what it raises is logged and changes nothing 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -83,8 +82,6 @@ class Loop:
         self.transcript = Transcript(agent.model.format)
         self._engine = runtime.engine
         self._show = showing(on_event)
-        # Held while it is looked whether anything is left to do: nothing is said in between.
-        self._lock = threading.Lock()
         self._seq = 0
         self._used_s = 0.0
         self._breaks = 0
@@ -112,12 +109,7 @@ class Loop:
         return self._user(text, notes.When.NOW, more)
 
     def _user(self, text: str, when: notes.When, more: dict[str, Any]) -> bool:
-        body = notes.user_note(text, when, more)
-        with self._lock:
-            try:
-                return self.run.note(notes.USER, body)
-            except NotFound:
-                return False
+        return self.run.note(notes.USER, notes.user_note(text, when, more))
 
     # -- driving
 
@@ -150,8 +142,7 @@ class Loop:
             return False
         if self.transcript.stopped is not None:
             # Recorded by a loop that came no further than this.
-            self._close(Outcome.FAILED, close)
-            return False
+            return self._close(Outcome.FAILED, close)
         match self.transcript.step:
             case Step.SUBMIT:
                 await self._submit()
@@ -165,33 +156,32 @@ class Loop:
                 if why is not None:
                     return self._give_up(notes.FAILURE, why, close)
             case Step.REST:
-                return self._rest(close)
+                return self._close(Outcome.SUCCEEDED, close)
         return True
 
-    def _rest(self, close: bool) -> bool:
-        with self._lock:
-            # What was said until now is heard; from here on a closed run takes no more.
-            self._sync()
-            if self.transcript.step is not Step.REST:
-                return True
-            self._close(Outcome.SUCCEEDED, close)
-            return False
-
     def _give_up(self, kind: str, why: limits.Why, close: bool) -> bool:
-        with self._lock:
-            self.run.note(kind, notes.end_note(*why))
-            self._close(Outcome.FAILED, close)
-            return False
+        self.run.note(kind, notes.end_note(*why))
+        self._sync()
+        return self._close(Outcome.FAILED, close)
 
-    def _close(self, outcome: Outcome, close: bool) -> None:
+    def _close(self, outcome: Outcome, close: bool) -> bool:
+        """Close the run, if that is wanted; true where something was said in this moment."""
         if not close or self._over():
-            return
+            return False
+        # Only what was seen is over: what somebody says just now is recorded before, or refused.
+        run = self._engine.state.runs.get(self.run.id)
+        # Where the journal is ahead of this driver somebody else writes: the append will tell.
+        at_seq = self._seq if run is not None and run.seq >= self._seq else None
+        closing = i.CloseRun(run=self.run.id, outcome=outcome, at_seq=at_seq)
+        if not self._engine.tell(closing) and not self._over():
+            return True
         try:
-            self.run.close(outcome=outcome)
+            self.run.close()
         finally:
             self._sync()
         if self.transcript.closing is None and self.transcript.ended is None:
             raise StaleWriter(f"run {self.run.id!r} was taken over by another driver")
+        return False
 
     def _over(self) -> bool:
         """Whether the run takes nothing more of this loop."""

@@ -274,11 +274,13 @@ class CloseRun:
     """No further batch will come; the run ends when its open batches are closed.
 
     `outcome` declares how: succeeded, failed or rejected. Of that and a cancel of the run, the one
-    recorded first decides (law 3 one-ending).
+    recorded first decides (law 3 one-ending). With `at_seq` it counts only where nothing of the run
+    was recorded since that number: whoever closes it has seen all that was said.
     """
 
     run: str
     outcome: Outcome | None = None
+    at_seq: int | None = None
 
 
 @record

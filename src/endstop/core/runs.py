@@ -28,7 +28,7 @@ def close(state: State, said: i.CloseRun, now: float) -> list[e.Event]:
         known = ", ".join(sorted(DECLARABLE))
         raise CallerError(f"a run cannot be declared {said.outcome}; it is one of {known}")
     run = open_run(state, said.run)
-    if run.ended:
+    if run.ended or (said.at_seq is not None and run.seq != said.at_seq):
         return []
     # What was recorded first decides: after a cancel or another word, a declaration says nothing.
     counts = run.declared is None and run.cancelled is None
