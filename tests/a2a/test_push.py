@@ -20,6 +20,8 @@ from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from endstop.a2a.configs import CONFIGS_MAX, OPEN
 from endstop.a2a.push import Delivery, Pusher
 from endstop.a2a.signing import SIGNATURE, TIMESTAMP, sign, verify
+from endstop.a2a.tail import Change, Tail
+from endstop.errors import JournalError
 from endstop.store.memory import MemoryJournal
 from endstop.store.protocol import Journal
 from endstop.store.sqlite import SqliteJournal
@@ -483,6 +485,32 @@ async def test_a_sweep_finds_what_nobody_told_of(journal: Journal) -> None:
         await at_rest(pusher)
         story.ends()
         await hook.until(lambda: hook.shown == ["task SUBMITTED", "COMPLETED"])
+
+
+@loop_test
+async def test_deliveries_that_broke_off_go_on_with_the_next_sweep(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = 3
+    page = Tail.page
+
+    def breaks(tail: Tail, after: int) -> list[Change]:
+        nonlocal broken
+        found = page(tail, after)
+        if found and broken:
+            broken -= 1
+            raise (JournalError("the file is on fire") if broken % 2 else ValueError("odd"))
+        return found
+
+    Story(journal).ends()
+    monkeypatch.setattr(Tail, "page", breaks)
+    async with webhook() as hook, pushing(journal, sweep_s=0.05) as pusher:
+        await pusher.set("alice", config(hook.url))
+        await hook.until(lambda: hook.shown == ["task SUBMITTED", "COMPLETED"])
+        assert broken == 0
+        await at_rest(pusher)
+    assert "the file is on fire" in caplog.text
+    assert "deliveries stopped until the next sweep" in caplog.text
 
 
 @loop_test

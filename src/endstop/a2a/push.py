@@ -101,6 +101,8 @@ class Pusher:
         self._looking: asyncio.Task[None] | None = None
         # When the last event came that a sweep has looked at, by config.
         self._swept: dict[str, float | None] = {}
+        # Those whose deliveries broke off: the next sweep looks into them, whatever came.
+        self._broken: set[str] = set()
 
     # --- configs ----------------------------------------------------------------------------------
 
@@ -181,6 +183,7 @@ class Pusher:
     def _forget(self, key: str) -> None:
         task_id = _task_of(key)
         left = self._known.get(task_id, frozenset()) - {key}
+        self._broken.discard(key)
         if left:
             self._known[task_id] = left
         else:
@@ -203,15 +206,19 @@ class Pusher:
         try:
             if await box.run():
                 self._forget(key)
-        except JournalError as error:
-            log.warning("push config %s: its record or task cannot be read: %s", key, error)
-        except Exception:
-            log.exception("push config %s: deliveries stopped until the next sweep", key)
+        except Exception as error:  # noqa: BLE001 - one that breaks must not take others along
+            self._broke(key, error)
         finally:
             del self._boxes[key]
             if box.more.is_set():
                 # Told between its last look and now.
                 self._wake(key)
+
+    def _broke(self, key: str, error: Exception) -> None:
+        self._broken.add(key)
+        words = "push config %s: deliveries stopped until the next sweep: %s"
+        # The journal's failures say what they are; anything else is a bug.
+        log.warning(words, key, error, exc_info=not isinstance(error, JournalError))
 
     async def _look_after(self) -> None:
         generation, sweep_at = -1, 0.0
@@ -225,8 +232,9 @@ class Pusher:
                 if loop.time() >= sweep_at:
                     sweep_at = loop.time() + self._sweep_s
                     await self._sweep()
-            except JournalError as error:
-                log.warning("push configs cannot be read: %s", error)
+            except Exception as error:
+                problem = not isinstance(error, JournalError)
+                log.warning("push configs cannot be read: %s", error, exc_info=problem)
             await asyncio.sleep(self._look_s)
 
     async def _learn(self) -> None:
@@ -252,11 +260,16 @@ class Pusher:
             if key in self._boxes:
                 continue
             swept[key] = at_s
-            if key in self._swept and self._swept[key] == at_s:
+            same = key in self._swept and self._swept[key] == at_s
+            if same and key not in self._broken:
                 # Nothing came since the last time: no need to read the task again.
                 continue
-            if await self._is_pending(key, at_s):
-                self._wake(key)
+            self._broken.discard(key)
+            try:
+                if await self._is_pending(key, at_s):
+                    self._wake(key)
+            except Exception as error:  # noqa: BLE001 - the others are looked into all the same
+                self._broke(key, error)
         self._swept = swept
 
     async def _is_pending(self, key: str, at_s: float | None) -> bool:
