@@ -123,6 +123,30 @@ def test_approve_from_another_program(tmp_path: Path) -> None:
     assert marks(tmp_path) == ["pay 5"]
 
 
+def test_say_from_another_program(tmp_path: Path) -> None:
+    """It skips what has not begun, is heard next, and is no cancel; what is over hears nothing."""
+    journal = tmp_path / "a.db"
+    options = ("--agent", "paying", "--journal", journal, "--approval-timeout", 60, "--json")
+    program = begin("go", *options, folder=tmp_path)
+    until(
+        "there is a run",
+        lambda: journal.exists() and "pay" in endstop("approvals", "-j", journal).stdout,
+    )
+    said = endstop("say", "last", "rather not", "--journal", journal)
+    assert said.returncode == 0, said.stderr
+    assert "hears it" in said.stdout
+    code, out, err = finish(program)
+    assert code == 0, err
+    found = json.loads(out)
+    texts = [m["content"] for m in found["messages"] if m["role"] in ("user", "tool")]
+    skipped = "Tool call not started: a newer request took its place."
+    assert texts == ["go", skipped, "rather not"]
+    assert marks(tmp_path) == []
+    late = endstop("say", "last", "more", "--journal", journal)
+    assert (late.returncode, late.stderr) == (1, "")
+    assert "is over; nothing was said" in late.stdout
+
+
 def test_yes_approves_and_no_terminal_does_not(tmp_path: Path) -> None:
     """Law 13 one-approval: silence is no consent."""
     done = run("go", "--agent", "paying", folder=tmp_path)
@@ -139,6 +163,8 @@ def test_survives_restart_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     marked(tmp_path, "wait")
     program.kill()
     finish(program)
+    waits = endstop("say", "last", "are you there?", "--later", "--journal", journal)
+    assert (waits.returncode, "once somebody goes on with it" in waits.stdout) == (0, True)
     refused = endstop("resume", "last", "--tools", AGENTS, "--journal", journal)
     assert refused.returncode == 2
     assert f"endstop run {AGENTS} --resume " in refused.stderr
@@ -150,6 +176,8 @@ def test_survives_restart_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     assert (found["ended"], found["text"]) == ("done", "gone on with")
     assert [one["outcome"] for one in found["calls"]] == ["succeeded", "lost"]
     assert marks(tmp_path) == ["add 1 1", "wait"]
+    users = [m["content"] for m in found["messages"] if m["role"] == "user"]
+    assert users == ["go", "are you there?"]
     tools = [m["content"] for m in found["messages"] if m["role"] == "tool"]
     assert tools[0] == "2"
     assert tools[1].startswith("Tool call lost")

@@ -39,7 +39,7 @@ McpEnv = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (runs, stop, resume, approvals, approve, reject, respond, budget):
+    for command in (runs, stop, say, resume, approvals, approve, reject, respond, budget):
         app.command()(command)
 
 
@@ -88,6 +88,27 @@ def stop(
         raise typer.BadParameter("--kill and --drain contradict each other; give one of them")
     mode = Mode.KILL if kill else Mode.DRAIN if drain else Mode.INTERRUPT
     raise typer.Exit(stop_it(journal_file(journal), target, mode, as_json=as_json))
+
+
+def say(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Its id, the beginning of it, or `last`.")
+    ],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What its agent is to hear.")],
+    later: Annotated[
+        bool, typer.Option("--later", help="Once it has nothing else to do; no call is skipped.")
+    ] = False,
+    journal: Journal = None,
+) -> None:
+    """Say something to an agent that another program drives.
+
+    It hears it next: calls that have not begun are skipped, what runs may finish. Exit codes: 0 it
+    is said · 1 the run is over · 2 refused.
+    """
+    from endstop.cli.saying import say as say_it
+    from endstop.cli.where import journal_file
+
+    raise typer.Exit(say_it(journal_file(journal), run, text, later=later))
 
 
 def resume(

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from endstop.core.noting import make_note
 from endstop.core.state import CallState
 from endstop.core.terms import Phase, Verdict
 from endstop.errors import CallerError, JournalError, NotFound, StaleWriter
@@ -34,8 +35,9 @@ LATE_S = 0.25
 """How late the driver may be with what is due while a stop is under way, before it is helped."""
 JOIN_S = 1.0
 
-CANCEL, ANSWER, TELL = "cancel", "answer", "tell"
-"""The kinds of requests: stop something, answer an approval, answer a question of a body."""
+CANCEL, ANSWER, TELL, NOTE = "cancel", "answer", "tell", "note"
+"""The kinds of requests: stop something, answer an approval, answer a question of a body, and keep
+a note in a run."""
 
 
 class Errands:
@@ -189,6 +191,8 @@ class Errands:
                 return self._answer(runtime, request)
             if request.kind == TELL:
                 return self._tell(runtime, request)
+            if request.kind == NOTE:
+                return self._note(runtime, request)
             raise CallerError(f"this version of endstop knows no request {request.kind!r}")
         except NotFound as error:
             return {"what": "not_found", "why": str(error)}
@@ -233,6 +237,13 @@ class Errands:
                 raise CallerError("the secret did not arrive; answer again")
         landed = runtime.answer(request.target, str(text), by=request.by)
         return {"what": "answered" if landed else "too_late"}
+
+    def _note(self, runtime: BaseRuntime, request: Request) -> dict[str, Any]:
+        if request.run not in runtime.engine.state.runs:
+            raise NotFound(f"no run {request.run!r} is here")
+        body = request.body
+        note = make_note(request.run, body.get("kind", ""), body.get("body", {}))
+        return {"what": "noted" if runtime.engine.tell(note) else "too_late"}
 
 
 def _read_answer(request: Request) -> Answer:
