@@ -5,13 +5,20 @@ from __future__ import annotations
 from tests.mutants.runner import Mutant
 
 FOLDER = "agents/models/"
-HTTP = ("tests/models/test_http.py",)
-RETRIES = ("tests/models/test_retries.py",)
-CANCEL = ("tests/models/test_cancel.py",)
-CALLS = ("tests/models/test_chat_calls.py",)
-ANTHROPIC = ("tests/models/test_anthropic_stream.py",)
-PROVIDERS = ("tests/models/test_providers.py",)
-SSE = ("tests/models/test_sse.py",)
+TESTS = "tests/models/"
+HTTP = (f"{TESTS}test_http.py::test_a_cut_stream_is_no_reply",)
+UNFINISHED = (f"{TESTS}test_http.py::test_done_without_a_finish_reason_is_no_reply",)
+TRICKLE = (f"{TESTS}test_http.py::test_a_trickle_that_never_ends_is_given_up",)
+BEGUN = (f"{TESTS}test_retries.py::test_a_reply_that_has_begun_is_not_asked_again",)
+END = (f"{TESTS}test_retries.py::test_there_is_an_end_to_asking_again",)
+REST = (f"{TESTS}test_retries.py::test_a_rest_over_the_bound_is_not_kept_but_told",)
+CANCEL = (f"{TESTS}test_cancel.py::test_a_cancel_ends_a_rest_and_nothing_is_asked_after_it",)
+CALLS = (f"{TESTS}test_chat_calls.py",)
+ANTHROPIC = (f"{TESTS}test_anthropic_stream.py",)
+KEYS = (
+    f"{TESTS}test_providers.py::test_a_key_of_the_environment_never_goes_to_another_server_unasked",
+)
+SSE = (f"{TESTS}test_sse.py",)
 
 
 def _planted(name: str, law: str, file: str, old: str, new: str, tests: tuple[str, ...]) -> Mutant:
@@ -33,7 +40,7 @@ MODELS: tuple[Mutant, ...] = (
         "chat_stream.py",
         "        if any(not choice.finish for choice in self._choices.values()):\n",
         "        if False:\n",
-        HTTP,
+        UNFINISHED,
     ),
     _planted(
         "a message that was cut counts as whole",
@@ -74,7 +81,7 @@ MODELS: tuple[Mutant, ...] = (
         "http.py",
         "        if not failed.again or tried > limits.retries:\n",
         "        if not failed.again:\n",
-        RETRIES,
+        END,
     ),
     _planted(
         "a provider decides how long to wait",
@@ -82,7 +89,7 @@ MODELS: tuple[Mutant, ...] = (
         "http.py",
         "        if wanted_s is not None and wanted_s > limits.retry_after_s:\n",
         "        if False:\n",
-        RETRIES,
+        REST,
     ),
     _planted(
         "a reply has no total limit",
@@ -90,7 +97,7 @@ MODELS: tuple[Mutant, ...] = (
         "http.py",
         "        scope = asyncio.timeout(total_s)\n",
         "        scope = asyncio.timeout(None)\n",
-        HTTP,
+        TRICKLE,
     ),
     _planted(
         "a reply that was shown is asked for again",
@@ -98,7 +105,7 @@ MODELS: tuple[Mutant, ...] = (
         "reading.py",
         "            raise Failed(error, again=again and not self._assembler.begun)",
         "            raise Failed(error, again=again)",
-        RETRIES,
+        BEGUN,
     ),
     _planted(
         "a line of a stream has no bound",
@@ -114,6 +121,6 @@ MODELS: tuple[Mutant, ...] = (
         "openai.py",
         "        elif host_of(base_url) == host_of(OPENAI_URL):\n",
         "        else:\n",
-        PROVIDERS,
+        KEYS,
     ),
 )
