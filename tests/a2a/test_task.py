@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from endstop.a2a import notes, words
-from endstop.a2a.states import ARTIFACT_SHOWN, EXECUTE, EXECUTOR, KIND, STATUS_SHOWN
+from endstop.a2a.states import ARTIFACT_SHOWN, EXECUTE, STATUS_SHOWN
 from endstop.a2a.task import TaskView
 from endstop.core import events as e
 from endstop.core.terms import (
@@ -40,7 +40,7 @@ CALL = "r1/0.0"
 
 
 def opened() -> e.RunOpened:
-    labels = {KIND: EXECUTOR, "context": "c1", "owner": "", "tenant": "", "agent": "a"}
+    labels = {"context": "c1", "owner": "", "agent": "a"}
     return e.RunOpened(run=RUN, labels=labels)
 
 

@@ -20,7 +20,7 @@ from endstop.a2a.limits import TaskLimits
 from endstop.a2a.live import Hall, LiveTask, Request
 from endstop.a2a.notes import Json
 from endstop.a2a.queue import TaskQueue
-from endstop.a2a.states import EXECUTE
+from endstop.a2a.states import EXECUTE, OWNER
 from endstop.core import inputs as i
 from endstop.core.terms import EffectClass, Outcome, Reason
 from endstop.errors import NotFound
@@ -210,8 +210,8 @@ class ExecutorBodies:
         """A request that came before a restart, or by another server: from what is recorded."""
         view = task.view
         found = view.message(message_id) or Message()
-        user = NamedUser(view.labels.get("owner", ""))
-        context = ServerCallContext(user=user, tenant=view.labels.get("tenant", ""))
+        tenant, _, user = view.labels.get(OWNER, "").rpartition("\n")
+        context = ServerCallContext(user=NamedUser(user), tenant=tenant)
         return Request(SendMessageRequest(message=found), context)
 
     async def context(self, task: LiveTask, request: Request | None) -> RequestContext:

@@ -40,7 +40,7 @@ from endstop.a2a.limits import TaskLimits
 from endstop.a2a.live import LiveTask, Request
 from endstop.a2a.push import Pusher
 from endstop.a2a.pushing import PushMethods, UrlValidator
-from endstop.a2a.states import INTERRUPTED, TERMINAL
+from endstop.a2a.states import INTERRUPTED, OWNER, TERMINAL
 from endstop.a2a.streams import Update
 from endstop.a2a.task import TaskView
 from endstop.a2a.tasks import PARK_S, Tasks, is_repeat, new_key
@@ -309,7 +309,7 @@ class EndstopRequestHandler(PushMethods):
         _history_length(params)
         tasks = self.tasks()
         await tasks.begun()
-        labels = {"agent": tasks.agent, **tasks.owned_by(context, params.tenant)}
+        labels = {"agent": tasks.agent, OWNER: tasks.owned_by(context, params.tenant)}
         if params.context_id:
             labels["context"] = params.context_id
         found: ListTasksResponse = await tasks.off_loop(lambda: tasks.listing.page(labels, params))

@@ -23,8 +23,8 @@ from endstop.a2a.limits import TaskLimits
 from endstop.a2a.states import (
     ARTIFACT_SHOWN,
     EXECUTE,
-    KIND,
     NOTHING,
+    OWNER,
     STATUS_SHOWN,
 )
 from endstop.a2a.streams import Stream, Update, soon
@@ -37,6 +37,20 @@ from endstop.store.protocol import Recorded
 log = logging.getLogger("endstop.a2a")
 
 Holds = Callable[[TaskView], bool]
+
+
+_QUIET = TRANSIENT | {
+    e.BatchOpened,
+    e.BatchClosed,
+    e.CallQueued,
+    e.CallGranted,
+    e.CallPaused,
+    e.CallResumed,
+    e.CallSpent,
+    e.CommitBegan,
+    e.CommitEnded,
+}
+"""Events that change nothing of a task and wake nobody."""
 
 
 class Request:
@@ -135,6 +149,8 @@ class Hall:
         self.watcher: Callable[[str], object] | None = None
         self.suppressed = 0
         self._loop = loop
+        self._posted: deque[Callable[[], Any]] = deque()
+        self._post_pending = False
         self._thread = threading.get_ident()
 
     def open(self, run_id: str) -> LiveTask:
@@ -201,13 +217,19 @@ class Hall:
         """Take in a recorded event; as an observer of the runtime."""
         task = self.tasks.get(event.run)
         if task is None:
-            if type(event) is not e.RunOpened or KIND not in event.labels:
+            if type(event) is not e.RunOpened or OWNER not in event.labels:
                 return
             if event.labels.get("agent") != self._agent:
                 return
             task = self.open(event.run)
-        if type(event) in TRANSIENT:
-            return
+        kind = type(event)
+        if kind in _QUIET:
+            if kind in TRANSIENT:
+                return
+            if task.joining is None:
+                # Counted and nothing else: most events say nothing of the task.
+                task.view.seq += 1
+                return
         with self.lock:
             if task.joining is not None:
                 task.joining.append(event)
@@ -274,17 +296,28 @@ class Hall:
             if not future.done():
                 future.set_result(None)
 
-        if future.get_loop() is self._loop:
-            self.on_loop(resolve)
-        else:
+        if future.get_loop() is not self._loop:
             soon(future.get_loop(), resolve)
-
-    def on_loop(self, function: Callable[[], Any]) -> None:
-        """Call a function on the handler's loop: now, where this is its thread."""
-        if threading.get_ident() == self._thread:
-            function()
+        elif threading.get_ident() == self._thread:
+            resolve()
         else:
-            soon(self._loop, function)
+            self.post(resolve)
+
+    def post(self, function: Callable[[], Any]) -> None:
+        """Call a function on the handler's loop, soon; from any thread.
+
+        What is posted together wakes the loop once: waking it costs more than most of what it does.
+        """
+        self._posted.append(function)
+        if not self._post_pending:
+            self._post_pending = True
+            soon(self._loop, self._run_posted)
+
+    def _run_posted(self) -> None:
+        # First this and then the look: what is posted between the two wakes the loop again.
+        self._post_pending = False
+        while self._posted:
+            self._posted.popleft()()
 
     def heard(self, task: LiveTask) -> None:
         """The executor said its first word: whoever watches may be shown the task."""

@@ -104,8 +104,7 @@ class PushMethods(RequestHandler):
             raise InvalidParamsError("Invalid push notification URL")
 
     def _owner(self, context: ServerCallContext, tenant: str) -> str:
-        owned = self.tasks().owned_by(context, tenant)
-        return f"{owned['owner']}@{owned['tenant']}" if owned["tenant"] else owned["owner"]
+        return self.tasks().owned_by(context, tenant)
 
     def _need_pusher(self) -> Pusher:
         self.tasks()

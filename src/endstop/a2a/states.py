@@ -24,8 +24,11 @@ EXECUTE = "a2a_execute"
 SEQ, CALLS = "endstop/seq", "endstop/calls"
 """Keys of metadata: the number of the last event that is in, and what became of each call."""
 
-KIND, NATIVE, EXECUTOR = "a2a", "native", "executor"
-"""The label that makes a run a task, and what it says: whose work it is."""
+OWNER = "owner"
+"""The label that makes a run a task: whose it is."""
+
+KIND, NATIVE = "a2a", "native"
+"""The label of a task whose run does the work itself, in its own model loop."""
 
 NOTHING, STATUS_SHOWN, ARTIFACT_SHOWN = 0, 1, 2
 """What an event shows to whoever watches the task."""

@@ -33,6 +33,7 @@ from endstop.a2a.states import (
     KIND,
     NATIVE,
     NOTHING,
+    OWNER,
     SEQ,
     STATUS_SHOWN,
     SUBMITTED,
@@ -78,7 +79,7 @@ class TaskView:
     @property
     def opened(self) -> bool:
         """Whether the run's beginning is in, and says that it is a task."""
-        return KIND in self.labels
+        return OWNER in self.labels
 
     @property
     def native(self) -> bool:

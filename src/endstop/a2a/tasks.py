@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -32,14 +31,14 @@ from endstop.a2a.keeping import Keeper
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.listing import Listing
 from endstop.a2a.live import Hall, LiveTask, Request
-from endstop.a2a.states import EXECUTE, EXECUTOR, KIND
+from endstop.a2a.states import EXECUTE, OWNER
 from endstop.a2a.stopping import AGAIN, CANCEL_MARGIN_S, Stops
-from endstop.a2a.streams import soon
 from endstop.a2a.task import TaskView
 from endstop.core.inputs import Note
 from endstop.core.terms import Outcome, Reason, ToolCall
 from endstop.errors import CallerError, EndstopError
 from endstop.run.base import BatchTerms
+from endstop.run.names import random_name
 from endstop.run.runtime import Runtime
 from endstop.run.submitted import Own
 from endstop.store.memory import MemoryJournal
@@ -99,28 +98,25 @@ class Tasks(Stops):
     # -- whose task it is
 
     def labels(self, context_id: str, context: ServerCallContext, tenant: str) -> dict[str, str]:
-        """What a task of this agent is found by."""
-        return {
-            KIND: EXECUTOR,
-            "agent": self.agent,
-            "context": context_id,
-            **self.owned_by(context, tenant),
-        }
+        """What a task of this agent is found by; few, because every one is written down."""
+        owned = self.owned_by(context, tenant)
+        return {"agent": self.agent, "context": context_id, OWNER: owned}
 
-    def owned_by(self, context: ServerCallContext, tenant: str) -> dict[str, str]:
-        """Whose tasks a caller sees."""
-        owner, tenant = context.user.user_name, context.tenant or tenant
-        for name, value in (("user name", owner), ("tenant", tenant)):
-            if len(value) > NAME_CHARS:
-                raise InvalidParamsError(f"the {name} has at most {NAME_CHARS} characters")
-        return {"owner": owner, "tenant": tenant}
+    def owned_by(self, context: ServerCallContext, tenant: str) -> str:
+        """Whose tasks a caller sees: a user's, within a tenant if there is one."""
+        user, tenant = context.user.user_name, context.tenant or tenant
+        for name, value in (("user name", user), ("tenant", tenant)):
+            if len(value) > NAME_CHARS // 3 or "\n" in value:
+                raise InvalidParamsError(
+                    f"the {name} is one line of at most {NAME_CHARS // 3} characters"
+                )
+        return f"{tenant}\n{user}" if tenant else user
 
     def is_theirs(self, view: TaskView, context: ServerCallContext, tenant: str) -> bool:
         """Whether a task belongs to the caller: of others not even the existence is told."""
         if not view.opened or view.labels.get("agent") != self.agent:
             return False
-        wanted = self.owned_by(context, tenant)
-        return all(view.labels.get(name) == value for name, value in wanted.items())
+        return view.labels.get(OWNER) == self.owned_by(context, tenant)
 
     async def find(
         self, task_id: str, context: ServerCallContext, tenant: str
@@ -176,7 +172,7 @@ class Tasks(Stops):
         if self._builder is not None:
             built = await self._builder.build(context=context, params=params, task_id=run_id)
             run_id, context_id = built.task_id, built.context_id or ""
-        context_id = context_id or secrets.token_hex(16)
+        context_id = context_id or f"{random_name()}{random_name()}"
         try:
             run = self.runtime.run(run_id, labels=self.labels(context_id, context, tenant))
         except CallerError as problem:
@@ -310,11 +306,14 @@ class Tasks(Stops):
         return bool(batch)
 
     def _on_settled(self, task: LiveTask) -> None:
-        def settled() -> None:
-            task.busy = False
-            self.advance(task)
-
-        soon(self._loop, settled)
+        """A call of the executor is over; told on any thread."""
+        # First this and then the look: a message that comes between the two advances the task.
+        task.busy = False
+        view = task.view
+        if task.waiting or (view.failed_call is not None and not view.closing):
+            self.hall.post(lambda: self.advance(task))
+        elif view.at_rest:
+            task.idle_at = self._loop.time()
 
     def _on_over(self, task: LiveTask) -> None:
         self.runtime.engine.forget(task.id)
@@ -373,7 +372,7 @@ def _works(view: TaskView) -> bool:
 def new_key(task: LiveTask, message: Message) -> str:
     """What a message is kept under: its id; one of its own where another message has that."""
     key = message.message_id
-    return key if task.message(key) is None else f"{key}#{secrets.token_hex(4)}"
+    return key if task.message(key) is None else f"{key}#{random_name()}"
 
 
 def is_repeat(task: LiveTask, message: Message) -> bool:

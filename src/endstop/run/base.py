@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextvars
 import os
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
@@ -32,6 +31,7 @@ from endstop.run.heartbeat import Heartbeat
 from endstop.run.hooks import After, Before, Hooks, Observer, check_hooks
 from endstop.run.labels import check_labels
 from endstop.run.lineage import inherited
+from endstop.run.names import random_name
 from endstop.run.parking import Parking
 from endstop.run.plans import Plan, Planner, digest
 from endstop.run.questions import Questions
@@ -315,7 +315,7 @@ PROCESSES_MAX = 32
 
 def new_run_id() -> str:
     """A run id that no other run has, on this machine or another."""
-    return f"r{secrets.token_hex(6)}"
+    return f"r{random_name()}"
 
 
 def check_calls(calls: Iterable[ToolCall]) -> list[ToolCall]:

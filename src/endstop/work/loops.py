@@ -70,6 +70,8 @@ class _Place:
         self.bodies = 0
         self.unbegun: dict[str, Job] = {}
         self.posted = 0
+        # What the loop was woken for and has not come to yet.
+        self.calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
         # Since when something has been lying here that was not picked up.
         self.since: float | None = None
         self.late = False
@@ -191,10 +193,20 @@ class LoopsWorker:
         place.posted += 1
         if place.since is None:
             place.since = monotonic()
-        place.loop.call_soon_threadsafe(function, *arguments)
+        place.calls.append((function, arguments))
+        if len(place.calls) == 1:
+            # Once for all that is posted until it comes to it: waking a loop costs more than most
+            # of what it does.
+            place.loop.call_soon_threadsafe(self._run_calls, place)
         if not self._watching:
             self._watching = True
             self._posts.notify_all()
+
+    def _run_calls(self, place: _Place) -> None:
+        with self._lock:
+            calls, place.calls = place.calls, []
+        for function, arguments in calls:
+            place.loop.call_soon(function, *arguments)
 
     def _here(self, place: _Place) -> None:
         """Something that was posted was picked up. Under the lock."""
