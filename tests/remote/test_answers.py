@@ -147,8 +147,8 @@ def test_odd_arguments_are_refused_in_words() -> None:
         RemoteAgent("http://agent.example", lost_s=-1)
     with pytest.raises(CallerError, match="normalise is a function"):
         RemoteAgent("http://agent.example", normalise="text")  # type: ignore[arg-type]
-    assert RemoteAgent("https://agent.example:8000/a/b/").name == "agent.example_8000_a_b"
-    assert RemoteAgent("http://u:p@agent.example").name == "agent.example", "no secret in a name"
+    assert RemoteAgent("https://agent.example:8000/a/b/").name == "agent_example_8000_a_b"
+    assert RemoteAgent("http://u:p@agent.example").name == "agent_example", "no secret in a name"
     assert FILE_BYTES > 0
     assert QUICK.probes == 3
 

@@ -203,7 +203,7 @@ def _task_of(reference: Reference) -> str:
 
 
 def _name_of(agent: object) -> str:
-    """A name from the URL or the card, such as a tool may have."""
+    """A name from the URL or the card, such as every model takes for a tool."""
     if isinstance(agent, str):
         parts = urlsplit(agent)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -213,4 +213,4 @@ def _name_of(agent: object) -> str:
         text = str(getattr(agent, "name", ""))
         if not hasattr(agent, "supported_interfaces"):
             raise CallerError(f"a remote agent is named by its URL or its card, not {agent!r:.80}")
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text).strip("_")[:64] or "remote"
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:64] or "remote"
