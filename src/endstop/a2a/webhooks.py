@@ -22,6 +22,7 @@ from typing import Any
 import httpx2
 
 from endstop.work.steps import on_thread
+from endstop.work.thread import DaemonThreads
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], list[str]]
@@ -34,6 +35,9 @@ ANSWER_BYTES = 64 * 1024
 """How much of an answer is read; the rest is nobody's business."""
 ADDRESSES_MAX = 4
 """How many addresses of one name are tried."""
+
+# Of their own: names that never resolve must not take the threads of anything else.
+_looking = DaemonThreads(64, "endstop-names")
 
 _UNICAST_6 = ipaddress.ip_network("2000::/3")
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
@@ -154,7 +158,7 @@ async def addresses_of(target: Target, *, allow_private: bool, resolve: Resolve)
     """
     try:
         async with asyncio.timeout(LOOK_UP_S):
-            found: list[str] = await on_thread(resolve, target.name, target.port)
+            found: list[str] = await on_thread(resolve, target.name, target.port, threads=_looking)
     except UnicodeError as error:
         raise Refused(f"{target.name[:80]!r} is no name that can be looked up") from error
     if not found:

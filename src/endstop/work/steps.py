@@ -66,8 +66,13 @@ class Step:
             self.error = error
 
 
-def on_thread(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-    """Run a plain function on a thread, in the caller's context variables; its end as a future."""
+def on_thread(
+    function: Callable[..., Any], *arguments: Any, threads: DaemonThreads = _threads
+) -> asyncio.Future[Any]:
+    """Run a plain function on a thread, in the caller's context variables; its end as a future.
+
+    `threads` are others than those of all peers, for what could take all of these.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -90,7 +95,7 @@ def on_thread(function: Callable[..., Any], *arguments: Any) -> asyncio.Future[A
         if not loop.is_closed():
             loop.call_soon_threadsafe(tell, *outcome)
 
-    _threads.queue(work)
+    threads.queue(work)
     return done
 
 
