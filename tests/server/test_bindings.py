@@ -175,7 +175,7 @@ def test_a_version_that_is_not_spoken_is_refused_on_every_binding(served: Served
     rest = served.http.get(NONE, headers=head(ALICE, a2a_version="99.0"))
     assert rest.json()["error"]["details"][0]["reason"] == "VERSION_NOT_SUPPORTED"
     refused = ask_grpc(served, ALICE, "99.0")
-    assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert refused.code() is grpc.StatusCode.UNIMPLEMENTED
     assert "99.0" in refused.details()
     assert ask_grpc(served, ALICE, "1.0").code() is grpc.StatusCode.NOT_FOUND
     assert ask_grpc(served, ALICE, None).code() is grpc.StatusCode.NOT_FOUND

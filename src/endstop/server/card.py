@@ -62,7 +62,8 @@ def reached_at(card: AgentCard, http_url: str, grpc_address: str | None, *, secr
     del card.supported_interfaces[:]
     bindings = [
         (TransportProtocol.JSONRPC, http_url),
-        (TransportProtocol.HTTP_JSON, http_url),
+        # Clients put "/message:send" behind it.
+        (TransportProtocol.HTTP_JSON, http_url.rstrip("/")),
     ]
     if grpc_address is not None:
         bindings.append((TransportProtocol.GRPC, grpc_address))
@@ -86,7 +87,8 @@ def card_route(card: AgentCard) -> Route:
     headers = {
         "etag": tag,
         "last-modified": format_datetime(since, usegmt=True),
-        "cache-control": "no-cache",
+        # Kept, and asked about each time: where it is served may change with every start.
+        "cache-control": "max-age=0, must-revalidate",
     }
 
     async def answer(request: Request) -> Response:

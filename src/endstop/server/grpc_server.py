@@ -22,7 +22,9 @@ from a2a.server.request_handlers.grpc_handler import (
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.types import a2a_pb2_grpc
 from a2a.utils.constants import VERSION_HEADER
-from a2a.utils.errors import VersionNotSupportedError
+from a2a.utils.errors import A2A_ERROR_REASONS, A2AError, VersionNotSupportedError
+from a2a.utils.grpc_status import status_to_grpc
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from endstop.server.auth import Owner, Tokens
 from endstop.server.front import Door
@@ -58,7 +60,7 @@ def make_grpc(
     )
     guarded = handler if isinstance(handler, Guarded) else Guarded(handler)
     a2a_pb2_grpc.add_A2AServiceServicer_to_server(  # type: ignore[no-untyped-call]
-        GrpcHandler(guarded, _Contexts("1", tokens)), server
+        _Service(guarded, _Contexts("1", tokens)), server
     )
     a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(  # type: ignore[no-untyped-call]
         CompatGrpcHandler(guarded, _Contexts("0", tokens)), server
@@ -73,6 +75,23 @@ def make_grpc(
             f"gRPC cannot listen on {address}: another program does, or it is not here"
         )
     return server, bound
+
+
+class _Service(GrpcHandler):
+    """The SDK's service, with the status that the specification names for a version (§5.4)."""
+
+    async def abort_context(self, error: A2AError, context: Any) -> None:
+        if not isinstance(error, VersionNotSupportedError):
+            await super().abort_context(error, context)
+            return
+        code = grpc.StatusCode.UNIMPLEMENTED
+        reason = A2A_ERROR_REASONS[VersionNotSupportedError]
+        status = status_pb2.Status(code=code.value[0], message=error.message)
+        status.details.add().Pack(
+            error_details_pb2.ErrorInfo(reason=reason, domain="a2a-protocol.org")
+        )
+        context.set_trailing_metadata(status_to_grpc(status).trailing_metadata)
+        await context.abort(code, error.message)
 
 
 class _Contexts(DefaultGrpcServerCallContextBuilder):
