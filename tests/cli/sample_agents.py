@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from endstop import AsyncContext, tool
@@ -69,10 +70,16 @@ def failing(ask: Ask) -> Say:
     raise ModelError("auth", "No key was given: set SAMPLE_KEY to one")
 
 
+def blocking(ask: Ask) -> Say:
+    mark("asked")
+    time.sleep(120)
+    return Say(text="at last")
+
+
 TOOLS = [add, wait, pay]
 AGENTS = {
     function.__name__: ModelAgent(name=function.__name__, model=Scripted(function), tools=TOOLS)
-    for function in (adding, waiting, paying, thinking, failing)
+    for function in (adding, waiting, paying, thinking, failing, blocking)
 }
 globals().update(AGENTS)
 agent = AGENTS["adding"]

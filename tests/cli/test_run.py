@@ -92,6 +92,18 @@ def test_ctrl_c_stops_the_model_as_well_as_its_calls(tmp_path: Path, agent: str)
         assert [m["role"] for m in found["messages"]][-2:] == ["tool", "tool"]
 
 
+def test_bounded_stop_a_model_that_blocks_its_loop_is_left_behind(tmp_path: Path) -> None:
+    """Law 6: Ctrl-C ends the program, whatever code somebody's own model runs."""
+    program = begin("go", "--agent", "blocking", "--journal", tmp_path / "a.db", folder=tmp_path)
+    marked(tmp_path, "asked")
+    program.send_signal(signal.SIGINT)
+    code, out, err = finish(program)
+    assert (code, out) == (130, "")
+    assert "the model blocks its event loop and is left behind" in err
+    assert "cancelled: the run was cancelled" in err
+    assert runs(tmp_path / "a.db")[0]["outcome"] == "cancelled"
+
+
 def test_stop_from_another_program(tmp_path: Path) -> None:
     """It ends the run, also in the middle of the model's reply; nothing was pressed here."""
     journal = tmp_path / "a.db"

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
@@ -22,9 +23,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from endstop.agents import notes
-from endstop.agents.endings import Began, LoopResult, Replied, Spoke, Voided
+from endstop.agents.endings import Began, LoopResult, Replied, Spoke, Voided, result_of
 from endstop.agents.loop import Loop
 from endstop.agents.model_agent import ModelAgent
+from endstop.agents.transcript import Transcript
 from endstop.cli import look
 from endstop.cli.agents import load_agent
 from endstop.cli.ask import Desk
@@ -70,6 +72,8 @@ from endstop.store.protocol import Journal
 
 T = TypeVar("T")
 
+STUCK_S = 5.0
+"""How long a loop may go on after the end of its run; then its model blocks it (law 6)."""
 CLOSE_S = 10.0
 """How long the model's connections and the loop may take to close."""
 
@@ -191,9 +195,13 @@ class LoopThread:
         )
         self._thread.start()
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine there."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def call(self, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
         """Run a coroutine there and wait for it here."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(limit_s)
+        return self.begin(work).result(limit_s)
 
     def close(self) -> None:
         """Stop the loop; one that is blocked is left to the end of the program."""
@@ -217,6 +225,7 @@ class Driving(Session):
         self.ear: Ear = Deaf()
         self.result: LoopResult | None = None
         self._rt = runtime
+        self._stuck = False
         self._there = LoopThread()
         try:
             super().__init__(runtime, terms)
@@ -255,8 +264,25 @@ class Driving(Session):
 
     def work(self) -> BatchResult:
         """See `Session.work`."""
-        self.result = self._there.call(self.loop.drive(close=True))
-        return BatchResult(self.run.id, self.loop.transcript.results)
+        driving = self._there.begin(self.loop.drive(close=True))
+        over = threading.Event()
+        driving.add_done_callback(lambda _: over.set())
+        self.run._life.then(over.set)
+        over.wait()
+        seen = self.loop.transcript
+        try:
+            self.result = driving.result(STUCK_S)
+        except TimeoutError:
+            if driving.done():
+                raise
+            # The run is over, whatever the model's code does: the journal says how.
+            self._stuck = True
+            complain("the model blocks its event loop and is left behind; the run is over")
+            seen = Transcript(self.job.agent.model.format)
+            for one in self._rt.engine.journal.read(self.run.id):
+                seen.apply(one.event)
+            self.result = result_of(self.run.id, seen)
+        return BatchResult(self.run.id, seen.results)
 
     def watched_by(self, desk: Desk | None, *, silent: bool) -> View:
         """What shows it: a table with what the model says on a terminal, lines elsewhere."""
@@ -285,7 +311,11 @@ class Driving(Session):
 
     def let_go(self) -> None:
         """See `Session.let_go`."""
-        self._there.call(self._close())
+        try:
+            self._there.call(self._close(), STUCK_S if self._stuck else None)
+        except TimeoutError:
+            self._rt.engine.journal.close()
+            return
         self._there.close()
 
     async def _close(self) -> None:
