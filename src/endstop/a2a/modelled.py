@@ -74,7 +74,7 @@ class ModelExecutor(AgentExecutor):
 async def _finish(updater: TaskUpdater, result: LoopResult, said: _Said) -> None:
     if result.ok:
         if said.pieces != 1 or said.shown != result.text:
-            # Whoever reads the artifact later finds it whole, and not in the pieces that it came in.
+            # Whoever reads the artifact later finds it whole, and not in pieces.
             await updater.add_artifact([Part(text=result.text)], artifact_id=REPLY, name=REPLY)
         await updater.complete()
     else:

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from endstop.agents.model_agent import ModelAgent
 from endstop.cli import output
 from endstop.cli.loading import load_module
 from endstop.config import Config
@@ -31,7 +32,7 @@ from endstop.run.runtime import Runtime
 
 if TYPE_CHECKING:
     from a2a.server.agent_execution import AgentExecutor
-    from a2a.types.a2a_pb2 import AgentCard
+    from a2a.types.a2a_pb2 import AgentCard, AgentSkill
 
     from endstop.server import Serving, Tokens
 
@@ -41,7 +42,7 @@ OTEL = "OTEL_INSTRUMENTATION_A2A_SDK_ENABLED"
 NAMES = ("agent", "agent_executor", "executor")
 """What an agent in a file is looked for under, before anything else is."""
 
-HOW_TO_DECLARE = "name it `agent`, or declare one subclass of a2a's AgentExecutor"
+HOW_TO_DECLARE = "name it `agent`: an AgentExecutor of a2a, or a ModelAgent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,7 @@ def find(module: ModuleType, source: str, name: str | None) -> Found:
     card = cards[0]
     if card is None:
         title = name or _title(declared, module)
-        card = card_for(title, _description(declared, module, title))
+        card = card_for(title, _description(declared, module, title), skills=_skills(declared))
     if name is not None:
         card.name = name
     if cards[1] is not None:
@@ -174,7 +175,8 @@ def _declared(module: ModuleType, source: str) -> Any:
         value = getattr(module, name, None)
         if value is not None:
             return value
-    values: list[Any] = [v for v in vars(module).values() if isinstance(v, AgentExecutor)]
+    kinds = (AgentExecutor, ModelAgent)
+    values: list[Any] = [v for v in vars(module).values() if isinstance(v, kinds)]
     values = list(dict.fromkeys(values))
     if not values:
         values = [
@@ -194,6 +196,10 @@ def _declared(module: ModuleType, source: str) -> Any:
 def _executor(declared: Any, source: str) -> AgentExecutor:
     from a2a.server.agent_execution import AgentExecutor
 
+    from endstop.a2a.modelled import ModelExecutor
+
+    if isinstance(declared, ModelAgent):
+        return ModelExecutor(declared)
     if isinstance(declared, type) and issubclass(declared, AgentExecutor):
         try:
             return declared()
@@ -205,7 +211,7 @@ def _executor(declared: Any, source: str) -> AgentExecutor:
     if not isinstance(declared, AgentExecutor):
         raise CallerError(
             f"{source}: the agent is a {type(declared).__name__}; make it an AgentExecutor of the "
-            "A2A SDK"
+            "A2A SDK, or a ModelAgent"
         )
     return declared
 
@@ -224,6 +230,20 @@ def _description(declared: Any, module: ModuleType, title: str) -> str:
     own = getattr(declared, "description", None) or kind.__doc__ or module.__doc__
     first = str(own or "").strip().split("\n\n")[0]
     return " ".join(first.split()) or f"The agent {title}."
+
+
+def _skills(declared: Any) -> list[AgentSkill]:
+    """The tools of an agent, as what it can do."""
+    from a2a.types.a2a_pb2 import AgentSkill
+
+    if not isinstance(declared, ModelAgent):
+        return []
+    return [
+        AgentSkill(
+            id=one.name, name=one.name, description=one.description or one.name, tags=["tool"]
+        )
+        for one in declared.tools
+    ]
 
 
 # -- what is said
