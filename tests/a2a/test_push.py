@@ -17,7 +17,7 @@ pytest.importorskip("a2a", reason="needs the extra `server`")
 from a2a.types import AuthenticationInfo, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
-from endstop.a2a.configs import CONFIGS_MAX, OPEN
+from endstop.a2a.configs import CONFIGS_MAX, OPEN, Configs, Entry
 from endstop.a2a.push import Delivery, Pusher
 from endstop.a2a.signing import SIGNATURE, TIMESTAMP, sign, verify
 from endstop.a2a.tail import Change, Tail
@@ -339,6 +339,7 @@ async def test_configs_belong_to_their_owner(journal: Journal) -> None:
         assert not await pusher.delete("bob", "t1", "mine")
         with pytest.raises(TaskNotFoundError):
             await pusher.set("bob", config(hook.url, id="mine"))
+        assert not await pusher.delete("alice", "t1", ""), "no id is nobody's"
         assert await pusher.delete("alice", "t1", "mine")
         assert not await pusher.delete("alice", "t1", "mine")
         assert await pusher.list("alice", "t1") == [again]
@@ -474,6 +475,52 @@ async def test_a_claim_of_a_server_that_died_is_taken_over(tmp_path: Path) -> No
             assert len(hook.taken) == 2, "one that may live keeps it for its time"
             await hook.until(lambda: len(hook.taken) == 4)
     journal.close()
+
+
+@loop_test
+async def test_what_another_server_deleted_is_told_nothing_more(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    one, two = SqliteJournal(path), SqliteJournal(path)
+    story = Story(one)
+    async with webhook() as hook, pushing(one) as first, pushing(two) as second:
+        await first.set("alice", config(hook.url, id="c"))
+        await hook.until(lambda: len(hook.taken) == 1)
+        await at_rest(first)
+        assert await second.delete("alice", "t1", "c")
+        async with asyncio.timeout(WAIT_S):
+            while first.statistics().known or second.statistics().known:
+                await asyncio.sleep(0.01)
+        story.ends()
+        first.tell("t1")
+        await at_rest(first)
+        assert len(hook.taken) == 1
+    one.close()
+    two.close()
+
+
+@loop_test
+async def test_the_configs_are_listed_when_others_changed_them_and_not_for_ones_own(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = 0
+    listing = Configs.open
+
+    async def counting(configs: Configs) -> dict[str, Entry]:
+        nonlocal listed
+        listed += 1
+        return await listing(configs)
+
+    monkeypatch.setattr(Configs, "open", counting)
+    Story(journal)
+    async with webhook() as hook, pushing(journal, look_s=0.01) as pusher:
+        async with asyncio.timeout(WAIT_S):
+            while not listed:
+                await asyncio.sleep(0.01)
+        for number in range(5):
+            await pusher.set("alice", config(hook.url, id=f"c{number}"))
+            await asyncio.sleep(0.03)
+        await hook.until(lambda: len(hook.taken) == 5)
+        assert listed == 1
 
 
 @loop_test

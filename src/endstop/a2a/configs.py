@@ -83,6 +83,8 @@ class Configs:
     def __init__(self, journal: Journal, check: Callable[[str], Awaitable[Target]]) -> None:
         self._shelf = away(journal.shelf())
         self._check = check
+        # How often configs were set or deleted, as far as this side has seen it.
+        self._seen = -1
 
     # --- what clients ask -------------------------------------------------------------------------
 
@@ -133,7 +135,7 @@ class Configs:
     async def delete(self, owner: str, task_id: str, config_id: str) -> bool:
         """Forget a config; false where there is none of this owner."""
         entry = await self.get(owner, task_id, config_id)
-        if entry is None:
+        if entry is None or not config_id:
             return False
         key = key_of(task_id, entry.config["id"])
         await self._shelf.delete(OPEN, key)
@@ -179,10 +181,16 @@ class Configs:
             last = page[-1][0]
         return found
 
-    async def generation(self) -> int:
-        """Differs from its last value when any server has set or deleted a config."""
+    async def changed(self) -> bool:
+        """Whether another server has set or deleted a config since this was asked last."""
         record = await self._shelf.get(META, _GENERATION)
-        return record["n"] if record is not None else 0
+        number = record["n"] if record is not None else 0
+        same, self._seen = number == self._seen, number
+        return not same
+
+    def look_again(self) -> None:
+        """Take what was seen last for unseen: what followed from it did not work out."""
+        self._seen = -1
 
     async def forget(self, keep_s: float = KEEP_S) -> None:
         """Forget what was done longer ago than that."""
@@ -221,6 +229,9 @@ class Configs:
             record = await self._shelf.get(META, _GENERATION)
             number = record["n"] + 1 if record is not None else 1
             if await self._shelf.swap(META, _GENERATION, record, {"n": number}):
+                if self._seen == number - 1:
+                    # What this side does is no news to it.
+                    self._seen = number
                 return
 
     async def _check_count(self, task_id: str) -> None:

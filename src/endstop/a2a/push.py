@@ -134,7 +134,11 @@ class Pusher:
 
     async def delete(self, owner: str, task_id: str, config_id: str) -> bool:
         """Forget a config; false where this owner has none of that id. Ends its deliveries."""
-        return await self._configs.delete(owner, task_id, config_id)
+        deleted = await self._configs.delete(owner, task_id, config_id)
+        if deleted:
+            # Wakes whoever waits to try again, and finds it gone.
+            self._told(task_id)
+        return deleted
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -221,18 +225,17 @@ class Pusher:
         log.warning(words, key, error, exc_info=not isinstance(error, JournalError))
 
     async def _look_after(self) -> None:
-        generation, sweep_at = -1, 0.0
+        sweep_at = 0.0
         loop = asyncio.get_running_loop()
         while True:
             try:
-                found = await self._configs.generation()
-                if found != generation:
+                if await self._configs.changed():
                     await self._learn()
-                    generation = found
                 if loop.time() >= sweep_at:
                     sweep_at = loop.time() + self._sweep_s
                     await self._sweep()
             except Exception as error:
+                self._configs.look_again()
                 problem = not isinstance(error, JournalError)
                 log.warning("push configs cannot be read: %s", error, exc_info=problem)
             await asyncio.sleep(self._look_s)
