@@ -22,8 +22,8 @@ CRASHES: tuple[Mutant, ...] = (
         "what had begun is resumed whatever it is",
         "10 no-blind-retry",
         "core/recovery.py",
-        "return call not in self._begun or contract.reconciles or may_run_again(contract)",
-        "return True",
+        "        return self.may_reattach(call)\n",
+        "        return True\n",
         RECOVERY,
     ),
     _planted(

@@ -10,6 +10,7 @@ CONTRACT = ("tests/store/test_contract.py",)
 LAWS = "tests/exhaustive/test_runs.py::test_every_order_keeps_every_law"
 SUSPENDED = (f"{LAWS}[suspended]",)
 LET_GO = ("tests/recovery/test_suspend.py",)
+REATTACHED = ("tests/agents/test_reattached.py",)
 NOTED = (f"{LAWS}[notes and declared endings]",)
 
 
@@ -271,5 +272,46 @@ RUNS: tuple[Mutant, ...] = (
         "        orphan._append(found)\n",
         "",
         LET_GO,
+    ),
+    # tasks that are elsewhere, and children
+    _planted(
+        "a task that was submitted is submitted again",
+        "10 no-blind-retry",
+        "run/submitted.py",
+        "        return (self._reference,)\n",
+        "        return None\n",
+        REATTACHED,
+    ),
+    _planted(
+        "a reference serves every attempt",
+        "10 no-blind-retry",
+        "run/submitted.py",
+        '        self._call = ""\n',
+        "",
+        REATTACHED,
+    ),
+    _planted(
+        "the reference of an attempt that was over is used",
+        "10 no-blind-retry",
+        "core/recovery.py",
+        "                        self.references.pop(event.call, None)\n",
+        "                        pass\n",
+        REATTACHED,
+    ),
+    _planted(
+        "a note alone lets a call run again",
+        "10 no-blind-retry",
+        "core/recovery.py",
+        "        return self.open[call].contract.reattaches and call in self.references\n",
+        "        return call in self.references\n",
+        REATTACHED,
+    ),
+    _planted(
+        "the children of a body that was lost stay open",
+        "17 children-settle",
+        "run/orphans.py",
+        "    if not left.ended and _is_attached(left.opened):\n",
+        "    if False:\n",
+        REATTACHED,
     ),
 )

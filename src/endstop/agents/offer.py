@@ -9,9 +9,10 @@ supervisor (law 17 children-settle).
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from endstop.agents.agent import Agent, Task, check_agent
+from endstop.agents.agent import Agent, Task, check_agent, is_async
 from endstop.agents.steps import converse
 from endstop.run.base import BaseRuntime
 from endstop.tools.context import AsyncContext
@@ -73,4 +74,8 @@ def _tool(agent: Agent, name: str, description: str, contract: dict[str, Any]) -
     terms: dict[str, Any] = {"isolation": "remote", "resources": ()}
     terms |= getattr(agent, "contract", {})
     terms |= contract
-    return tool_from_schema(name, PARAMETERS, body, description, context_param="ctx", **terms)
+    made = tool_from_schema(name, PARAMETERS, body, description, context_param="ctx", **terms)
+    if not is_async(agent):
+        return made
+    # It works elsewhere: whoever has its reference can go on with the same task.
+    return replace(made, declared=replace(made.declared, reattaches=True))

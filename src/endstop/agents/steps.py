@@ -15,8 +15,11 @@ from typing import Any, NoReturn
 
 from endstop.agents.agent import PATIENCE, Agent, Failure, Patience, Status, Task, is_async
 from endstop.agents.errors import AgentError
+from endstop.core.payload import Unserialisable, to_data
+from endstop.core.terms import REFERENCE
 from endstop.core.text import describe_error
 from endstop.errors import Stopped
+from endstop.run.submitted import recalled
 from endstop.work.steps import Step
 
 log = logging.getLogger("endstop.agents")
@@ -85,13 +88,20 @@ class Conversation:
         self._patience: Patience = getattr(peer, "patience", PATIENCE)
         self._submitting: Step | None = None
         self._probing: Step | None = None
-        self._submitted = False
-        self._ref: Any = None
+        taken_up = recalled.get()
+        found = taken_up.take(task.id) if taken_up is not None else None
+        # Taken up after its driver was lost: the task is with the agent already.
+        self._submitted = found is not None
+        self._ref: Any = found[0] if found is not None else None
 
     async def run(self) -> Any:
-        """Submit, ask until it is over, fetch; after a stop, make sure that it stopped."""
+        """Submit, ask until it is over, fetch; after a stop, make sure that it stopped.
+
+        What was submitted before its driver was lost is not submitted again (law 10).
+        """
         try:
-            await self._send()
+            if not self._submitted:
+                await self._send()
             await self._until_over()
             return await self._take()
         except asyncio.CancelledError:
@@ -112,6 +122,19 @@ class Conversation:
         if step.error is not None:
             self._fail("submit", step.error)
         self._ref, self._submitted = step.value, True
+        self._remember(step.value)
+
+    def _remember(self, reference: Any) -> None:
+        """Note the reference, so that after a crash the same task can be gone on with.
+
+        Only what comes back from a journal as it is: an agent is never asked with something else.
+        """
+        try:
+            data = to_data(reference, where="reference")
+        except Unserialisable:
+            return
+        if type(data) is type(reference) and data == reference:
+            self._task.ctx.note(REFERENCE, {"reference": data})
 
     async def _until_over(self) -> None:
         """Ask for the status until the agent has succeeded; raises if it ended otherwise."""

@@ -15,10 +15,11 @@ an idempotent one is *unknown*, and safe to run again with the same effect key.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from endstop.core import events as e
 from endstop.core.settling import may_run_again, run_end, unstarted_outcome
-from endstop.core.terms import Effect, EffectClass, Outcome, Reason
+from endstop.core.terms import REFERENCE, Effect, EffectClass, Outcome, Reason
 
 _WAITS = frozenset({EffectClass.EFFECTFUL, EffectClass.ONCE})
 
@@ -47,6 +48,7 @@ class Unfinished:
         "ended",
         "open",
         "opened",
+        "references",
         "run",
         "seq",
         "settled",
@@ -59,6 +61,7 @@ class Unfinished:
         self.open: dict[str, e.CallAccepted] = {}
         self.settled: dict[str, e.CallSettled] = {}
         self.opened: e.RunOpened | None = None
+        self.references: dict[str, Any] = {}
         self._interrupted = False
         self._cancelled: Reason | None = None
         self._closing = False
@@ -96,12 +99,17 @@ class Unfinished:
                     self._stopping.add(event.call)
                 case e.CallRetried():
                     self._begun.discard(event.call)
+                    if event.reason is not Reason.DRIVER_LOST:
+                        # What that attempt began is over; the next one begins something else.
+                        self.references.pop(event.call, None)
                     self._started.discard(event.call)
                     self._left[event.call] = event.effect
                     self._attempts[event.call] = event.attempt
                     self._commits.pop(event.call, None)
                 case e.CallAccepted():
                     self.open[event.call] = event
+                case e.Noted(kind=kind, call=str(call)) if kind == REFERENCE and call in self.open:
+                    self.references[call] = event.body.get("reference")
                 case e.CallGranted() | e.CallStarted():
                     self._begun.add(event.call)
                     if isinstance(event, e.CallStarted):
@@ -146,7 +154,13 @@ class Unfinished:
         if self._cancelled or self._batches[accepted.batch] or call in self._stopping:
             return False
         contract = accepted.contract
-        return call not in self._begun or contract.reconciles or may_run_again(contract)
+        if call not in self._begun or contract.reconciles or may_run_again(contract):
+            return True
+        return self.may_reattach(call)
+
+    def may_reattach(self, call: str) -> bool:
+        """Whether a body can go on with what an open call began: that repeats nothing (law 10)."""
+        return self.open[call].contract.reattaches and call in self.references
 
     def closing(self) -> list[e.Event]:
         """The events that settle what cannot be resumed, and mark the run as interrupted.

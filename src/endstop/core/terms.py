@@ -215,6 +215,9 @@ class Backoff:
 
 DEFAULT_BACKOFF = Backoff()
 
+REFERENCE = "reference"
+"""The kind of the note in which a body keeps what it needs to go on after its driver is lost."""
+
 
 @record
 class Contract:
@@ -222,7 +225,8 @@ class Contract:
 
     All times are seconds; None means no limit. One object is shared by all calls of a tool that
     have the same limits. `retries` is how often an attempt that failed may be followed by another
-    one; `reconciles` says that the tool can be asked what became of a call (law 10).
+    one; `reconciles` says that the tool can be asked what became of a call, `reattaches`
+    that a body can go on with what a lost one began, by the reference that it noted (law 10).
     """
 
     effect: EffectClass = EffectClass.EFFECTFUL
@@ -238,6 +242,7 @@ class Contract:
     retries: int = 0
     backoff: Backoff = DEFAULT_BACKOFF
     reconciles: bool = False
+    reattaches: bool = False
 
     @property
     def killable(self) -> bool:

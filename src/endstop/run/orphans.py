@@ -34,10 +34,23 @@ def settle(journal: Journal, run: str) -> bool:
     """Settle what cannot be resumed in a run that was adopted; whether there was anything to do."""
     left = Unfinished(run)
     left.read(recorded.event for recorded in journal.read(run))
-    closing = left.closing()
+    seq, closing = left.seq, list[e.Event]()
+    if not left.ended and _is_attached(left.opened):
+        # Its driver was that of the body which waited for it: nobody does any more (law 17).
+        closing = [_cancelled(run, Reason.PARENT_CANCELLED)]
+        left.read(closing)
+    closing += left.closing()
     if closing:
-        journal.append(run, left.seq, closing, Durability.PROCESS)
+        journal.append(run, seq, closing, Durability.PROCESS)
     return bool(closing)
+
+
+def _is_attached(opened: e.RunOpened | None) -> bool:
+    return opened is not None and opened.parent_call is not None and not opened.detached
+
+
+def _cancelled(run: str, reason: Reason) -> e.RunCancelled:
+    return e.RunCancelled(run=run, reason=reason, mode=Mode.INTERRUPT)
 
 
 class Orphan:
@@ -78,7 +91,7 @@ class Orphan:
 
     def end(self, reason: Reason) -> None:
         """End the run: nothing of it goes on, and what may have begun is lost."""
-        cancel = e.RunCancelled(run=self.run, reason=reason, mode=Mode.INTERRUPT)
+        cancel = _cancelled(self.run, reason)
         after = Unfinished(self.run)
         after.read(recorded.event for recorded in self.recorded)
         after.read([cancel])

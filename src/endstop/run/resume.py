@@ -26,7 +26,7 @@ from endstop.run.answers import recorded_results
 from endstop.run.orphans import Orphan
 from endstop.run.plans import Plan
 from endstop.run.results import BatchResult
-from endstop.run.submitted import here
+from endstop.run.submitted import Recalled, here, recalled
 from endstop.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -78,6 +78,11 @@ class TakenUp:
 
     def _sort_begun(self, call: str, plan: Plan) -> None:
         assert plan.tool is not None, "a plan that was made anew has a tool"
+        if self._left.may_reattach(call) and plan.tool.declared.reattaches:
+            assert plan.context is not None, "a plan is sorted when it has its context"
+            plan.context.run(recalled.set, Recalled(call, self._left.references[call]))
+            self._again.append(call)
+            return
         if plan.contract.reconciles and plan.tool.reconcile is not None:
             self.ask.append(plan)
         elif may_run_again(plan.contract):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from endstop.core.state import CallState
 from endstop.core.terms import ToolCall
@@ -24,6 +24,30 @@ if TYPE_CHECKING:
 
 here: ContextVar[BaseRuntime] = ContextVar("endstop_runtime")
 """The runtime whose body runs here."""
+
+
+class Recalled:
+    """A call that is taken up, and the reference that its lost attempt noted.
+
+    For one attempt only: should that fail, the next one begins something else.
+    """
+
+    __slots__ = ("_call", "_reference")
+
+    def __init__(self, call: str, reference: Any) -> None:
+        self._call = call
+        self._reference = reference
+
+    def take(self, call: str) -> tuple[Any] | None:
+        """The reference, once, and for its own call only; None where there is none."""
+        if call != self._call:
+            return None
+        self._call = ""
+        return (self._reference,)
+
+
+recalled: ContextVar[Recalled | None] = ContextVar("endstop_recalled", default=None)
+"""What the body that runs here may go on with."""
 
 
 class Books(Protocol):

@@ -34,6 +34,7 @@ class CallStory:
         self.attempts = 0
         self.left = Effect.NONE
         self.reconciled: bool | None = None
+        self.reference = False
         self.stops: list[e.StopRequested] = []
         self.asked = 0
         self.kills = 0

@@ -12,6 +12,7 @@ from endstop.core import events as e
 from endstop.core.rules import RULES
 from endstop.core.state import worst
 from endstop.core.terms import (
+    REFERENCE,
     Effect,
     EffectClass,
     Outcome,
@@ -96,6 +97,8 @@ class _Story:
             case e.RunResumed():
                 if event.run in self.ended or event.run in self.cancelled:
                     self.wrong.append(f"law 3 one-ending: {event.run} was resumed after its end")
+            case e.Noted(kind=kind, call=str(call)) if kind == REFERENCE and call in self.calls:
+                self.calls[call].reference = True
             case e.RunClosing() | e.Noted() | e.RuleMade() | e.RuleRevoked():
                 pass
 
@@ -249,6 +252,8 @@ class _Story:
         call.attempts += 1
         told = call.reconciled is False
         harmless = contract.effect in (EffectClass.READ_ONLY, EffectClass.IDEMPOTENT) or told
+        # Gone on with, not done again: the task is elsewhere, and its reference is noted.
+        harmless |= contract.reattaches and call.reference and event.reason is Reason.DRIVER_LOST
         known = event.reason is Reason.TOOL_ERROR and event.effect is Effect.NONE
         if not (harmless or known):
             self.wrong.append(f"law 10 no-blind-retry: {event.call} left {event.effect} behind")

@@ -53,6 +53,7 @@ def resolve(
         retries=declared.retries,
         backoff=declared.backoff,
         reconciles=declared.reconciles,
+        reattaches=declared.reattaches,
     )
     if len(declared.contracts) >= CONTRACTS_MAX:
         declared.contracts.clear()

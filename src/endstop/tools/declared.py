@@ -41,8 +41,8 @@ class Declared:
     says; `idle_s` (None: no limit) bounds the time between two signs of progress; `grace_s` is the
     tool's own grace, None for the configured one. `approval` is "never", "always", an amount above
     which a human is asked, or a function of the arguments. With `terminate`, a success of this tool
-    asks the loop for no further model turn. `retries`, `backoff` and `reconciles` are what the
-    contract says of them.
+    asks the loop for no further model turn. `retries`, `backoff`, `reconciles` and `reattaches`
+    are what the contract says of them.
     """
 
     effect: EffectClass = EffectClass.EFFECTFUL
@@ -57,6 +57,7 @@ class Declared:
     retries: int = 0
     backoff: Backoff = DEFAULT_BACKOFF
     reconciles: bool = False
+    reattaches: bool = False
     contracts: dict[tuple[Any, ...], tuple[Timeouts, Contract]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
