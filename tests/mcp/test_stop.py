@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from endstop import Effect, Outcome, Reason, Runtime, StoppedBy
+from endstop import BlockingRuntime, Effect, Outcome, Reason, Runtime, StoppedBy
 from tests.mcp.desk import (
     GRACE_S,
     McpServer,
@@ -180,3 +180,13 @@ def test_a_closed_server_ends_the_calls_that_still_run(tmp_path: Path) -> None:
             assert (result.outcome, result.effect) == (Outcome.FAILED, Effect.UNKNOWN)
 
     asyncio.run(scene(raw(tmp_path)))
+
+
+def test_a_late_end_after_everything_is_closed_is_no_noise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with raw(tmp_path) as server:
+        with BlockingRuntime(server.tools_now(), config=config()) as runtime:
+            (result,) = runtime.execute([call("silent")], timeout_s=0.2)
+        assert (result.outcome, result.stopped_by) == (Outcome.TIMED_OUT, StoppedBy.ABANDONED)
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]

@@ -9,6 +9,8 @@ any of them the body does not end before the ladder abandons it (law 5 honest-ef
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -55,13 +57,24 @@ class Exchange:
         self._reported = 0.0
         self._told_stop = False
 
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """What runs it, on the connection's loop."""
+        return self._task
+
     # -- on the body's loop
 
     def begin(self) -> asyncio.Future[Any]:
         """Send it; the future is done when it is over, and is not stopped by being cancelled."""
-        over = asyncio.wrap_future(self.link.submit(self._run()))
-        # Nobody may be left to look at it.
-        over.add_done_callback(lambda done: done.cancelled() or done.exception())
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[Any] = loop.create_future()
+
+        def tell(done: concurrent.futures.Future[Any]) -> None:
+            # The runtime may be closed, and its loop with it, before an abandoned call ends.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, over, done)
+
+        self.link.submit(self._run()).add_done_callback(tell)
         return over
 
     def ask_to_stop(self) -> None:
@@ -103,13 +116,13 @@ class Exchange:
     async def _run(self) -> Any:
         self._task = asyncio.current_task()
         exchanging.set(self)
-        if self.stopping:
+        if self.stopping or self.ctx.cancelled:
             raise Stopped("nothing was sent")
         try:
             live = await self.link.connected()
         except asyncio.CancelledError:
             raise Stopped("nothing was sent") from None
-        if self.stopping:
+        if self.stopping or self.ctx.cancelled:
             raise Stopped("nothing was sent")
         self._live = live
         live.exchanges.add(self)
@@ -132,7 +145,7 @@ class Exchange:
         assert session is not None, "a connection that is ready has a session"
         given: dict[str, Any] = {}
         for _ in range(ROUNDS_MAX):
-            if self.stopping:
+            if self.stopping or self.ctx.cancelled:
                 raise Stopped("the server asked for input, and nothing more was sent")
             params = types.CallToolRequestParams(name=self.tool, arguments=self._arguments, **given)
             answer = await session.send_request(
@@ -183,6 +196,18 @@ class Exchange:
         self._reported = now
         share = progress / total if total is not None and total > 0 else None
         self.ctx.progress(message or "", share)
+
+
+def _settle(over: asyncio.Future[Any], done: concurrent.futures.Future[Any]) -> None:
+    if over.done():
+        return
+    failure = McpError("the connection was closed") if done.cancelled() else done.exception()
+    if failure is None:
+        over.set_result(done.result())
+    else:
+        over.set_exception(failure)
+        # Nobody may be left to look at it.
+        over.exception()
 
 
 async def converse(exchange: Exchange) -> Any:

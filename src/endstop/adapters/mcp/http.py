@@ -39,7 +39,7 @@ class Http:
     """Where a server is, and the headers that it wants with every request."""
 
     url: str
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
     message_bytes: int = MESSAGE_BYTES
 
     separate = True
@@ -156,10 +156,12 @@ class _Wary(httpx2.AsyncBaseTransport):
         stream = response.stream
         assert isinstance(stream, httpx2.AsyncByteStream), "an async transport gives async streams"
         limit = None if endless else self._limit
+        # Of a body that only ends with its connection nobody can tell that it ended as it should.
+        framed = {"transfer-encoding", "content-length"} & set(response.headers)
         return httpx2.Response(
             response.status_code,
             headers=response.headers,
-            stream=_Bounded(stream, limit, self._live, number),
+            stream=_Bounded(stream, limit, self._live, number if framed else None),
             extensions=response.extensions,
         )
 

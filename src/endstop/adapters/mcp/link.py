@@ -36,6 +36,7 @@ log = logging.getLogger("endstop.adapters")
 Way = Stdio | Http
 Answer = TypeVar("Answer")
 
+LAST_WORDS_S = 1.0
 REFRESH_S = 0.05
 """Changes of the list of tools that come together are looked at once."""
 
@@ -121,10 +122,14 @@ class Link:
         for task in tuple(self._tasks):
             task.cancel()
         lives = tuple(self._lives)
+        calls = {one.task for live in lives for one in live.exchanges if one.task is not None}
         for live in lives:
             live.gone.set()
         for live in lives:
             await live.over.wait()
+        if calls:
+            # They have been told by now, and are to say so in their own words.
+            await asyncio.wait(calls, timeout=LAST_WORDS_S)
 
     async def connected(self, tries: int | None = None) -> Live:
         """The connection, made if there is none. Raises McpError once all tries are used up."""

@@ -92,11 +92,12 @@ class McpServer:
         if not isinstance(command, str) or not command.strip():
             raise CallerError("McpServer.stdio: the command is the name of a program")
         argv = [command, *map(str, arguments)]
-        if any("\0" in word for word in argv):
-            raise CallerError("McpServer.stdio: a command has no NUL characters")
+        given = _texts("McpServer.stdio: env", env)
+        if any("\0" in word for word in (*argv, *given, *given.values())):
+            raise CallerError("McpServer.stdio: a command and its env have no NUL characters")
         if cwd is not None and not Path(cwd).is_dir():
             raise CallerError("McpServer.stdio: cwd is no directory")
-        way = Stdio(argv=argv, env=dict(env or {}), cwd=None if cwd is None else os.fspath(cwd))
+        way = Stdio(argv=argv, env=given, cwd=None if cwd is None else os.fspath(cwd))
         plain = os.path.basename(command)
         return cls(name if name is not None else plain.removesuffix(".py"), way, **rules)
 
@@ -116,7 +117,12 @@ class McpServer:
         parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CallerError("McpServer.http: the URL begins with http:// or https:// and a host")
-        way = Http(url=url, headers=dict(headers or {}))
+        given = _texts("McpServer.http: headers", headers)
+        if not all(
+            word.isascii() and word.isprintable() for pair in given.items() for word in pair
+        ):
+            raise CallerError("McpServer.http: headers are printable ASCII, without line breaks")
+        way = Http(url=url, headers=given)
         return cls(name if name is not None else parts.hostname, way, **rules)
 
     # -- opening and closing
@@ -225,3 +231,12 @@ class McpServer:
             self._on_change(self)
         except Exception:
             log.warning("MCP server %s: its on_change failed", self.name, exc_info=True)
+
+
+def _texts(what: str, given: Mapping[str, str] | None) -> dict[str, str]:
+    """Names and values as texts. Raises CallerError, which does not repeat the values."""
+    made = dict(given or {})
+    for name, value in made.items():
+        if not isinstance(name, str) or not name or not isinstance(value, str):
+            raise CallerError(f"{what}: names and values are texts; {name!r:.80} is not")
+    return made

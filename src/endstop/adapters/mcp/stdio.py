@@ -52,7 +52,7 @@ class Stdio:
     """How to start a server: command, arguments, its environment and where it runs."""
 
     argv: Sequence[str]
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
     message_bytes: int = MESSAGE_BYTES
 
