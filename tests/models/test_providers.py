@@ -383,6 +383,21 @@ def test_where_it_posts(given: str, wanted: str) -> None:
     assert OpenAICompatible("m", base_url=given)._http._url == wanted
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("http://h", "http://h/v1/messages"),
+        ("http://h/v1", "http://h/v1/messages"),
+        ("http://h/v1/", "http://h/v1/messages"),
+        ("http://h/v1/messages", "http://h/v1/messages"),
+        ("http://h/anthropic", "http://h/anthropic/v1/messages"),
+        ("http://h/v1?a=b", "http://h/v1/messages?a=b"),
+    ],
+)
+def test_where_messages_go(given: str, wanted: str) -> None:
+    assert Anthropic("m", base_url=given)._http._url == wanted
+
+
 def test_other_bad_input_is_refused_in_words() -> None:
     with pytest.raises(CallerError, match="model is ''"):
         OpenAICompatible(" ".strip())

@@ -359,3 +359,19 @@ def test_anthropic_overloaded_in_the_stream_is_asked_again_before_content_only()
                 assert len(server.requests) == 3
 
     play(scenario)
+
+
+def test_an_attempt_that_is_not_the_last_is_logged_without_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        words = answers({"error": {"message": "no room for sk-secret-1"}}, "503 Busy")
+        async with serving(words, GOOD) as server:
+            model = OpenAICompatible("m", base_url=server.url, api_key="sk-secret-1", limits=QUICK)
+            await model.reply(ASK, lambda _: None)
+
+    with caplog.at_level("INFO", logger="endstop.agents"):
+        play(scenario)
+    (record,) = [one for one in caplog.records if one.name == "endstop.agents"]
+    assert "no room for [secret]" in record.getMessage()
+    assert "Asked again in 0." in record.getMessage()

@@ -48,8 +48,6 @@ class Anthropic(HttpModel):
         if base_url is None:
             base_url = os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL
             key_env = key_env or _KEY
-        # Both ways to write the address are in use.
-        base_url = base_url.rstrip("/").removesuffix("/v1") if isinstance(base_url, str) else ""
         super().__init__(
             model,
             base_url=base_url,

@@ -200,6 +200,9 @@ def _address(base_url: str, path: str) -> tuple[str, str]:
             " 'http://127.0.0.1:11434/v1', with http or https and a host"
         )
     base = parts.path.rstrip("/")
+    if path.startswith("/v1/") and base.endswith("/v1"):
+        # Both ways to write such an address are in use.
+        path = path.removeprefix("/v1")
     full = base if base.endswith(path) else f"{base}{path}"
     shown_host = f"[{host}]" if ":" in host else host
     shown = f"{parts.scheme}://{shown_host}{f':{port}' if port else ''}{base}"
