@@ -252,7 +252,7 @@ def test_a_rest_that_ends_after_the_total_limit_is_not_begun() -> None:
 
 
 def test_the_total_limit_ends_a_row_of_attempts() -> None:
-    limits = HttpLimits(total_s=0.5, retries=10**6, first_s=0.01, most_s=0.01)
+    limits = HttpLimits(total_s=2.0, retries=10**6, first_s=0.01, most_s=0.01)
     began = time.monotonic()
     error, times = asked(BUSY, limits=limits)
     assert isinstance(error, ModelError)
