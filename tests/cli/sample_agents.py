@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from decimal import Decimal
 from pathlib import Path
 
-from endstop import AsyncContext, tool
+from endstop import AsyncContext, Money, tool
 from endstop.agents import ModelAgent
-from endstop.agents.models import Ask, ModelError, Say, Scripted
+from endstop.agents.models import Ask, ModelError, Say, Scripted, Usage
 
 FOLDER = Path(os.environ.get("SAMPLE_FOLDER", "."))
 
@@ -47,7 +48,9 @@ def said(ask: Ask) -> list[str]:
 
 def adding(ask: Ask) -> Say:
     if not said(ask):
-        return Say(text="let me add", calls=[("add", {"a": 1, "b": 2}), ("add", {"a": "x"})])
+        calls = [("add", {"a": 1, "b": 2}), ("add", {"a": "x"})]
+        price = Usage(input_tokens=3, cost=Money(amount=Decimal("0.02"), currency="USD"))
+        return Say(text="let me add", calls=calls, usage=price)
     return Say(text="it is\n\x1b[31mthree")
 
 

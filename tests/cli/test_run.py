@@ -51,7 +51,8 @@ def test_the_answer_goes_to_standard_output_and_nothing_else_does(tmp_path: Path
     assert done.stdout == "it is\n [31mthree\n"
     assert "turn 1: let me add" in done.stderr
     assert "#1 add: succeeded" in done.stderr
-    assert "done: the model is done · 2 turns · 1 succeeded, 1 rejected" in done.stderr
+    assert "done: the model is done · 2 turns · 3 tokens · 1 succeeded, 1 rejected" in done.stderr
+    assert "spent 0.02 USD" in done.stderr
     assert marks(tmp_path) == ["add 1 2"]
 
 
@@ -198,6 +199,21 @@ def test_survives_restart_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     )
     assert json.loads(again.stdout)["messages"] == found["messages"]
     assert len(runs(journal)) == 1
+
+
+def test_the_journal_tells_the_conversation(tmp_path: Path) -> None:
+    journal = tmp_path / "a.db"
+    assert run("add them", "--max-turns", 1, "-j", journal, folder=tmp_path).returncode == 1
+    told = endstop("journal", journal, "last").stdout
+    for words in [
+        "the user says: add them",
+        "the model replies with 2 calls, for 0.02 USD: let me add",
+        "the agent ends: the limit of 1 turn is used up",
+        "run ended: failed",
+    ]:
+        assert words in told
+    books = json.loads(endstop("budget", "last", "-j", journal, "--json").stdout)
+    assert books["money"][0]["tools"]["(outside of calls)"]["spent"] == "0.02"
 
 
 def test_limits_and_failures_are_said_and_exit_with_1(tmp_path: Path) -> None:

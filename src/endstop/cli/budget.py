@@ -20,6 +20,9 @@ from endstop.store.sqlite import SqliteJournal
 
 _ZERO = Decimal(0)
 
+OUTSIDE = "(outside of calls)"
+"""Stands for what was paid outside of any call, such as a model's replies, beside the tools."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Book:
@@ -47,6 +50,9 @@ class Books:
             for one in story.events
             if isinstance(one.event, e.CallGranted)
         }
+        for one in story.events:
+            if isinstance(one.event, e.Noted) and one.event.spent is not None:
+                self._book(OUTSIDE, one.event.spent).spent += one.event.spent.amount
         for name, call in story.calls.items():
             tool = call.accepted.tool
             if call.started or (call.granted and call.settled is None) or _may_have_begun(call):

@@ -77,8 +77,10 @@ class Story:
 
     @property
     def spent(self) -> tuple[Money, ...]:
-        """The sum over all calls."""
-        return look.total(part for call in self.calls.values() for part in call.charged[0])
+        """The sum over all calls, and what was paid outside of them."""
+        notes = [one.event.spent for one in self.events if isinstance(one.event, e.Noted)]
+        calls = [part for call in self.calls.values() for part in call.charged[0]]
+        return look.total([*calls, *(money for money in notes if money is not None)])
 
     def open_words(self, call: str) -> str:
         """What is known of a call without an ending."""

@@ -5,9 +5,11 @@ A sentence says only what its event says (law 5 honest-effect).
 
 from __future__ import annotations
 
+from endstop.adapters.reply import read_reply
 from endstop.cli import look
 from endstop.core import events as e
 from endstop.core.terms import Money, Reason, StoppedBy
+from endstop.errors import CallerError
 
 
 def told(event: e.Event) -> str:
@@ -42,7 +44,7 @@ def _of_run(event: e.RunEvent) -> str:
             declared = f"; the run is declared {event.outcome}" if event.outcome else ""
             return f"no further batch will come{declared}"
         case e.Noted():
-            return f"noted {look.words(event.kind)}: {look.arguments(event.body, 100)}"
+            return _noted(event)
         case e.RunSuspending():
             return "is let go: what runs is stopped, what has not begun stays as it is"
         case e.RunInterrupted(clean=True):
@@ -60,6 +62,33 @@ def _of_run(event: e.RunEvent) -> str:
             return f"run ended: {event.outcome} ({_why(event.reason)})"
         case _:
             return type(event).__name__
+
+
+def _noted(event: e.Noted) -> str:
+    """A note; those of an agent's conversation as what they say."""
+    body = event.body
+    match event.kind:
+        case "user" if isinstance(body.get("text"), str):
+            return f"the user says: {look.words(body['text'], 200)}"
+        case "reply" if isinstance(body.get("body"), dict):
+            return _replied(event)
+        case "limit" | "failure" if isinstance(body.get("why"), str):
+            return f"the agent ends: {look.words(body['why'], 200)}"
+        case _:
+            return f"noted {look.words(event.kind)}: {look.arguments(body, 100)}"
+
+
+def _replied(event: e.Noted) -> str:
+    body, paid = event.body, ""
+    if event.spent is not None:
+        paid = f", for {look.amount(event.spent)}"
+    try:
+        reply = read_reply(body["body"], body.get("format"))
+    except CallerError:
+        return f"the model replies{paid}: {look.arguments(body, 100)}"
+    calls = look.plural(len(reply.calls), "call")
+    said = f": {look.words(reply.text, 200)}" if reply.text else ""
+    return f"the model replies with {calls if reply.calls else 'no call'}{paid}{said}"
 
 
 def _of_batch(event: e.BatchOpened | e.BatchCancelled | e.BatchClosed) -> str:
