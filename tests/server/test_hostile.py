@@ -154,6 +154,20 @@ def test_a_request_that_is_too_large_is_refused(served: Served) -> None:
     is_well(served)
 
 
+@pytest.mark.parametrize("many", [[1] * 60_000, [[]] * 60_000, {str(n): n for n in range(60_000)}])
+def test_law_6_bounded_stop_a_request_of_many_values_holds_up_nobody(
+    served: Served, many: Any
+) -> None:
+    asked = {"message": {**message("echo x"), "metadata": {"many": many}}}
+    rpc = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": asked}
+    error = served.post(rpc).json()["error"]
+    assert (error["code"], "50000 values" in error["message"]) == (-32600, True)
+    assert served.http.post("/message:send", json=asked, headers=head(ALICE)).status_code == 413
+    # A text is one value, whatever is in it.
+    assert served.send("echo " + "a, b [c] {d}, " * 20_000)["status"]["state"].endswith("COMPLETED")
+    is_well(served)
+
+
 def test_a_head_that_is_too_large_is_refused(served: Served) -> None:
     for head_ in (
         b"GET / HTTP/1.1\r\nx: " + b"y" * 40_000 + b"\r\n\r\n",
@@ -242,7 +256,7 @@ def newest(served: Served, token: str | None = ALICE) -> dict[str, Any]:
 
 
 def test_law_18_a_reader_that_reads_nothing_holds_up_nothing(served: Served) -> None:
-    sock = stream_of(served, "flood 3000")
+    sock = stream_of(served, "flood 8000")
     until(lambda: newest(served)["status"]["state"] == "TASK_STATE_COMPLETED")
     task = newest(served)["id"]
     # It is told that it fell behind when it reads at last, and can read the task.

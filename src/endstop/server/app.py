@@ -49,7 +49,7 @@ def assemble(
     builder = DefaultServerCallContextBuilder()
     rest = create_rest_routes(guarded, builder, enable_v0_3_compat=True)
     app = Starlette(
-        routes=[card_route(agent_card), rpc_route(guarded, builder, door.streams), *rest],
+        routes=[card_route(agent_card), rpc_route(guarded, builder, door), *rest],
         middleware=[Middleware(Front, tokens=tokens, door=door)],
         exception_handlers={HTTPException: _not_here},
     )

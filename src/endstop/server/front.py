@@ -7,6 +7,7 @@ task, and no client can make it wait without end (law 18 audience-free).
 
 from __future__ import annotations
 
+import json
 import logging
 from http import HTTPStatus
 from typing import Any
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from endstop.server.auth import Owner, Tokens
 from endstop.server.card import CARD_PATH
-from endstop.server.limits import Refused, ServerLimits, Slots
+from endstop.server.limits import Refused, ServerLimits, Slots, holds_too_much
 from endstop.server.patience import Patience
 from endstop.server.seen import Seen, tell
 
@@ -125,6 +126,8 @@ class Front:
             body.decode()
         except UnicodeDecodeError:
             raise Refused(400, "the body is not UTF-8") from None
+        if scope["path"] != RPC_PATH:
+            _check_values(body, self._limits.values)
         await self._app(scope, _Again(body, receive), send)
 
     async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
@@ -155,6 +158,18 @@ def _check_type(scope: Scope, header: bytes) -> None:
     charset = parameters.replace(" ", "").replace('"', "").partition("charset=")[2]
     if kind.strip() not in allowed or charset.partition(";")[0] not in ("", "utf-8"):
         raise Refused(415, f"the body must be {' or '.join(allowed)}, in UTF-8")
+
+
+def _check_values(body: bytes, values: int) -> None:
+    """The same for HTTP+JSON as is done for JSON-RPC, which parses by itself."""
+    if len(body) < values:
+        return
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refused(400, "the body is not valid JSON") from None
+    if holds_too_much(body, content, values):
+        raise Refused(413, f"the request holds more than {values} values")
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refused) -> None:

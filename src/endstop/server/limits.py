@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from endstop.errors import CallerError, EndstopError
 
@@ -12,7 +13,8 @@ class ServerLimits:
     """What one client may take of a server; sizes in bytes, times in seconds.
 
     `header_bytes` and `body_bytes` bound a request, `header_s` and `body_s` how long it may take to
-    arrive. `send_s` is how long a client may take nothing at all of what is sent to it, before its
+    arrive, `values` how many JSON values it may hold: taking them apart holds up everybody else.
+    `send_s` is how long a client may take nothing at all of what is sent to it, before its
     connection is closed; its task goes on. `idle_s` is how long a connection without a request
     stays open. `connections` and `streams` are how many there may be at once.
     Raises CallerError for what is not above 0.
@@ -20,6 +22,7 @@ class ServerLimits:
 
     header_bytes: int = 32 * 1024
     body_bytes: int = 8 * 1024 * 1024
+    values: int = 50_000
     header_s: float = 10.0
     body_s: float = 30.0
     send_s: float = 60.0
@@ -44,6 +47,24 @@ class Refused(Exception):
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
         self.status = status
+
+
+def holds_too_much(body: bytes, content: Any, values: int) -> bool:
+    """Whether a JSON document, given as text and parsed, holds more values than this.
+
+    A text of many commas is one value: only a document that may hold too much is looked through.
+    """
+    if body.count(b",") + body.count(b"[") + body.count(b"{") < values:
+        return False
+    left, count = [content], 0
+    while left and count <= values:
+        one = left.pop()
+        count += 1
+        if isinstance(one, dict):
+            left.extend(one.values())
+        elif isinstance(one, list):
+            left.extend(one)
+    return count + len(left) > values
 
 
 class Slots:

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from endstop.server.front import RPC_PATH
-from endstop.server.limits import Slots
+from endstop.server.front import RPC_PATH, Door
+from endstop.server.limits import holds_too_much
 from endstop.server.seen import Seen, shown, task_id
 
 STREAMING = frozenset(
@@ -36,13 +36,13 @@ class _Parsed(Request):
         return self.content
 
 
-def rpc_route(handler: RequestHandler, builder: ServerCallContextBuilder, streams: Slots) -> Route:
+def rpc_route(handler: RequestHandler, builder: ServerCallContextBuilder, door: Door) -> Route:
     """Serves JSON-RPC at the root, in both versions of the protocol."""
     dispatcher = JsonRpcDispatcher(handler, builder, enable_v0_3_compat=True)
 
     async def answer(request: Request) -> Response:
         seen: Seen = request.scope["endstop"]
-        content = _parse(await request.body())
+        content = _parse(await request.body(), door.limits.values)
         if isinstance(content, Response):
             return _note(seen, content)
         method = content.get("method") if isinstance(content, dict) else None
@@ -52,7 +52,7 @@ def rpc_route(handler: RequestHandler, builder: ServerCallContextBuilder, stream
             if isinstance(params, dict):
                 seen.task = task_id(params.get("id")) or task_id(params.get("taskId"))
             if method in STREAMING:
-                streams.check()
+                door.streams.check()
         parsed = _Parsed(request.scope, request.receive)
         parsed.content = content
         try:
@@ -63,7 +63,7 @@ def rpc_route(handler: RequestHandler, builder: ServerCallContextBuilder, stream
     return Route(RPC_PATH, answer, methods=["POST"])
 
 
-def _parse(body: bytes) -> Any:
+def _parse(body: bytes, values: int) -> Any:
     """The JSON of a body, or the answer to a body that has none."""
     try:
         content = json.loads(body, parse_constant=_no_number)
@@ -77,6 +77,8 @@ def _parse(body: bytes) -> Any:
     except ValueError as problem:
         words = problem.msg if isinstance(problem, json.JSONDecodeError) else str(problem)
         return _error(-32700, f"the request is not valid JSON: {words}")
+    if holds_too_much(body, content, values):
+        return _error(-32600, f"the request holds more than {values} values")
     return content
 
 
