@@ -257,6 +257,9 @@ def main() -> None:
             with open(log, "a", encoding="utf-8") as file:
                 file.write(line)
         handle(json.loads(line))
+        if MODE == "stops_reading" and '"tools/list"' in line:
+            mark("deaf now")
+            time.sleep(600)
     if MODE == "deaf":
         time.sleep(600)
     os._exit(0)

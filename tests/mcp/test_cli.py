@@ -65,11 +65,13 @@ def test_ctrl_c_stops_the_server_and_its_whole_tree(tmp_path: Path) -> None:
 
 def test_servers_of_one_command_and_names_that_are_taken(tmp_path: Path) -> None:
     command, env = raw(tmp_path)
-    done = endstop("tools", "--mcp", command, "--mcp", command, *PASSED, "--json", **env)
+    three = ("--mcp", command) * 3
+    done = endstop("tools", *three, *PASSED, "--json", **env)
     names = [tool["name"] for tool in json.loads(done.stdout)]
     python = Path(sys.executable).name.replace(".", "_")
     assert "echo" in names
     assert f"{python}_echo" in names
+    assert f"{python}2_echo" in names
     assert len(names) == len(set(names))
 
 

@@ -168,3 +168,16 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         with raw(tmp_path) as server:
             one(server, "echo")
     wait_for(lambda: descriptors() <= before, "no descriptor is leaked")
+
+
+@pytest.mark.serial
+def test_pipes_that_are_held_by_others_hide_no_end(tmp_path: Path) -> None:
+    with raw(tmp_path) as server:
+        assert one(server, "family").value == "started"
+        at = time.monotonic()
+        result = one(server, "crash")
+        assert time.monotonic() - at < 10.0, "its children hold its pipes"
+        assert result.outcome is Outcome.FAILED
+        assert "exit status 9" in (result.error or "")
+        left = [kind for kind, pid in family(tmp_path).items() if alive(pid)]
+        assert not left, f"law 11 whole-tree: {left} still live"

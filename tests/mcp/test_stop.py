@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from pathlib import Path
 
@@ -190,3 +191,53 @@ def test_a_late_end_after_everything_is_closed_is_no_noise(
             (result,) = runtime.execute([call("silent")], timeout_s=0.2)
         assert (result.outcome, result.stopped_by) == (Outcome.TIMED_OUT, StoppedBy.ABANDONED)
     assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
+
+
+def test_a_server_that_does_not_read_holds_up_nothing(tmp_path: Path) -> None:
+    async def scene() -> float:
+        async with raw(tmp_path, "stops_reading") as server:
+            wait_for(lambda: "deaf now" in marks(tmp_path), "it reads no more")
+            wanted = call("echo", much="x" * 400_000)
+            result, took = await stopped(server, wanted, lambda: time.sleep(0.3) or True)
+            assert (result.outcome, result.stopped_by) == (
+                Outcome.CANCELLED,
+                StoppedBy.ABANDONED,
+            )
+            assert took < GRACE_S + 1.0, "law 6 bounded-stop"
+            at = time.monotonic()
+        return time.monotonic() - at
+
+    assert asyncio.run(scene()) < 8.0, "law 6 bounded-stop"
+
+
+def test_stops_at_any_instant_leave_one_answer_each(tmp_path: Path) -> None:
+    chance = random.Random(7)
+
+    async def scene() -> None:
+        async with (
+            raw(tmp_path) as server,
+            Runtime(await server.tools(), config=config()) as runtime,
+        ):
+            for _ in range(40):
+                async with runtime.run() as run:
+                    names = ["echo", "slow_echo", "late", "refuse"]
+                    wanted = [call(name, seconds=0.01) for name in names]
+                    running = asyncio.ensure_future(run.execute(wanted))
+                    await asyncio.sleep(chance.random() * 0.03)
+                    await run.cancel()
+                    results = await running
+                    assert [result.tool for result in results] == names, "law 4 one-answer"
+                    ended = {result.outcome for result in results}
+                    assert ended <= {Outcome.SUCCEEDED, Outcome.CANCELLED}
+                    for result in results:
+                        known = result.outcome is Outcome.SUCCEEDED
+                        assert (result.effect is Effect.DONE) == known, "law 5 honest-effect"
+            assert not list(runtime.calls()), "law 9 on-the-books: nothing is left"
+            (after,) = await runtime.execute([call("echo", n=1)])
+            assert after.value == '{"n": 1}'
+
+    asyncio.run(scene())
+    asked = {one["id"] for one in received(tmp_path, "tools/call")}
+    notices = [one["params"]["requestId"] for one in received(tmp_path, "notifications/cancelled")]
+    assert set(notices) <= asked, "law 2 right-target"
+    assert len(notices) == len(set(notices)), "one notice for each"

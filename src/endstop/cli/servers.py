@@ -23,6 +23,7 @@ from endstop.errors import CallerError
 
 if TYPE_CHECKING:
     from endstop.adapters.mcp import McpServer
+    from endstop.tools.tool import Tool
 
 START_S = 60.0
 """Time for a server to be ready: the first start of some fetches them first."""
@@ -50,10 +51,7 @@ class Servers:
         offered: list[Offered] = []
         for number, command in enumerate(self.commands):
             server = stack.enter_context(_server(command, env, f"--mcp {number + 1}"))
-            names = {one.tool.name for one in (*taken, *offered)}
-            tools = server.tools_now()
-            if names.intersection(tool.name for tool in tools):
-                tools = server.tools_now(prefix=f"{server.name.replace('.', '_')}_")
+            tools = _named_apart(server, {one.tool.name for one in (*taken, *offered)})
             for note in server.notes:
                 complain(f"note: MCP server {server.name}: left out {look.words(note, 300)}")
             if not tools:
@@ -61,6 +59,17 @@ class Servers:
             source = f"MCP server {server.name}"
             offered += [Offered(tool=tool, source=source) for tool in tools]
         return offered
+
+
+def _named_apart(server: McpServer, taken: set[str]) -> list[Tool]:
+    """Its tools, under names that are free."""
+    tools = server.tools_now()
+    number = 1
+    while taken.intersection(tool.name for tool in tools):
+        again = "" if number == 1 else str(number)
+        tools = server.tools_now(prefix=f"{server.name.replace('.', '_')}{again}_")
+        number += 1
+    return tools
 
 
 def _server(command: str, env: dict[str, str], where: str) -> McpServer:
