@@ -24,6 +24,7 @@ from a2a.types import a2a_pb2_grpc
 from a2a.utils.constants import VERSION_HEADER
 from a2a.utils.errors import A2A_ERROR_REASONS, A2AError, VersionNotSupportedError
 from a2a.utils.grpc_status import status_to_grpc
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from endstop.server.auth import Owner, Tokens
@@ -164,14 +165,13 @@ def _unary(method: Any, seen: Seen) -> Any:
     async def answer(request: Any, context: Any) -> Any:
         seen.task = task_id(getattr(request, "id", ""))
         try:
+            await _check(request, context)
             return await method.unary_unary(request, context)
         finally:
             seen.status = _code(context)
             tell(seen)
 
-    return grpc.unary_unary_rpc_method_handler(
-        answer, method.request_deserializer, method.response_serializer
-    )
+    return grpc.unary_unary_rpc_method_handler(answer, _reader(method), method.response_serializer)
 
 
 def _stream(method: Any, seen: Seen, door: Door) -> Any:
@@ -180,6 +180,7 @@ def _stream(method: Any, seen: Seen, door: Door) -> Any:
         seen.stream = True
         door.streams.take()
         try:
+            await _check(request, context)
             async with aclosing(method.unary_stream(request, context)) as answers:
                 async for one in answers:
                     seen.frames += 1
@@ -189,9 +190,27 @@ def _stream(method: Any, seen: Seen, door: Door) -> Any:
             seen.status = _code(context)
             tell(seen)
 
-    return grpc.unary_stream_rpc_method_handler(
-        answer, method.request_deserializer, method.response_serializer
-    )
+    return grpc.unary_stream_rpc_method_handler(answer, _reader(method), method.response_serializer)
+
+
+_UNREADABLE = object()
+
+
+def _reader(method: Any) -> Callable[[bytes], Any]:
+    """Reads a request; what is none is the client's mistake, and not an error of ours."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return method.request_deserializer(data)
+        except DecodeError:
+            return _UNREADABLE
+
+    return read
+
+
+async def _check(request: Any, context: Any) -> None:
+    if request is _UNREADABLE:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request cannot be read")
 
 
 def _code(context: Any) -> str:
