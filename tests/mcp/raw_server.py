@@ -135,9 +135,11 @@ def call(number: Any, params: dict[str, Any]) -> None:
             send({"id": number, "error": {"code": -32000, "message": "cancelled as you wish"}})
         case "flood":
             token = params["_meta"]["progressToken"]
+            odd = {"method": "notifications/progress", "params": {"progress": "much"}}
             notice = {"method": "notifications/message", "params": {"level": "info", "data": "x"}}
             for step in range(5_000):
                 send(notice)
+                send(odd)
                 progress = {"progressToken": token, "progress": step, "total": 5_000}
                 send({"method": "notifications/progress", "params": progress})
             text(number, "flooded")
@@ -226,6 +228,7 @@ def handle(message: dict[str, Any]) -> None:
                 "protocolVersion": version,
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "raw", "version": "1"},
+                "instructions": "Be raw.",
             }
             send({"id": number, "result": result})
         case "tools/list":

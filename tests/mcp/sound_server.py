@@ -16,7 +16,7 @@ from mcp_types import CallToolResult, ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel
 
 server = MCPServer("sound")
-counted = 0
+counted = most = 0
 
 
 def mark(word: str) -> None:
@@ -110,15 +110,16 @@ async def ask(ctx: Context) -> str:
 
 
 @server.tool()
-async def parallel(ctx: Context) -> int:
-    """Returns how many of these run at once."""
-    global counted
+async def parallel(expected: int, patience_s: float) -> int:
+    """Waits until so many of these run at once, or for so long; returns how many did."""
+    global counted, most
     counted += 1
-    await asyncio.sleep(0.4)
-    seen = counted
-    await asyncio.sleep(0.2)
+    most = max(most, counted)
+    until = time.monotonic() + patience_s
+    while most < expected and time.monotonic() < until:
+        await asyncio.sleep(0.01)
     counted -= 1
-    return seen
+    return most
 
 
 @server.tool()

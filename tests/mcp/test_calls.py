@@ -90,7 +90,7 @@ def test_bad_arguments_never_reach_the_server(tmp_path: Path) -> None:
 
 def test_calls_of_one_server_run_beside_each_other(server: McpServer) -> None:
     with BlockingRuntime(server.tools_now(), config=config()) as runtime:
-        results = runtime.execute([call("parallel") for _ in range(3)])
+        results = runtime.execute([call("parallel", expected=3, patience_s=20.0) for _ in range(3)])
     assert [result.value for result in results] == [{"result": 3}] * 3
 
 
@@ -99,7 +99,7 @@ def test_calls_can_be_made_one_after_the_other(tmp_path: Path) -> None:
         sound(tmp_path, parallel=False) as server,
         BlockingRuntime(server.tools_now(), config=config()) as runtime,
     ):
-        results = runtime.execute([call("parallel") for _ in range(2)])
+        results = runtime.execute([call("parallel", expected=2, patience_s=0.3) for _ in range(2)])
     assert [result.value for result in results] == [{"result": 1}] * 2
 
 
@@ -148,6 +148,11 @@ def test_prefixes_and_originals(server: McpServer) -> None:
         return [tool.name for tool in await server.tools(prefix="x_")]
 
     assert "x_add" in asyncio.run(tools())
+
+
+def test_what_a_server_says_of_itself_is_passed_on(tmp_path: Path) -> None:
+    with raw(tmp_path) as server:
+        assert server.instructions == "Be raw."
 
 
 def test_a_blocked_loop_does_not_hold_up_the_server(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServer]:
         assert one(opened, "echo", still=True).value == '{"still": true}'
 
 
-def test_a_flood_is_swallowed_and_its_progress_thinned_out(server: McpServer) -> None:
+def test_a_flood_is_swallowed_and_its_progress_thinned_out(
+    server: McpServer, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: list[object] = []
 
     def observe(event: object) -> None:
@@ -34,6 +36,7 @@ def test_a_flood_is_swallowed_and_its_progress_thinned_out(server: McpServer) ->
         results = runtime.execute([call("flood"), call("echo", beside=1)])
     assert [result.value for result in results] == ["flooded", '{"beside": 1}']
     assert len(seen) < 1_000, "the journal is not flooded"
+    assert not caplog.records, "nor is the log"
 
 
 def test_what_is_no_message_is_skipped(server: McpServer) -> None:

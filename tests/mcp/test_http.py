@@ -79,7 +79,9 @@ def test_calls_over_http(sound: Sound) -> None:
         assert one(server, "add", a=1, b=2).value == {"result": 3}
         assert one(server, "fail", words="no luck").outcome is Outcome.FAILED
         with BlockingRuntime(server.tools_now(), config=config()) as runtime:
-            results = runtime.execute([call("parallel") for _ in range(3)])
+            results = runtime.execute(
+                [call("parallel", expected=3, patience_s=20.0) for _ in range(3)]
+            )
         assert [result.value for result in results] == [{"result": 3}] * 3
 
 

@@ -29,6 +29,7 @@ NAME_CHARS = 64
 """The longest name that every provider of models accepts."""
 
 DESCRIPTION_CHARS = 8_000
+KEPT_MAX = 10_000
 
 Asking = Literal["never", "destructive", "always"]
 _UNSAYABLE = re.compile(r"[^A-Za-z0-9_-]+")
@@ -133,6 +134,9 @@ class Offered:
         """Our tools for these of the server, in its order."""
         listed = list(found)
         names = safe_names((one.name for one in listed), prefix)
+        if len(self._made) > KEPT_MAX:
+            # A server may offer other tools without end.
+            self._made.clear()
         return [self._tool(one, names[one.name]) for one in listed]
 
     def _tool(self, found: types.Tool, name: str) -> Tool:

@@ -24,6 +24,7 @@ from endstop.adapters.mcp.http import Http
 from endstop.adapters.mcp.link import Link, Terms, Way
 from endstop.adapters.mcp.offer import Asking, Offered, Rules, safe_names
 from endstop.adapters.mcp.stdio import Stdio
+from endstop.core.text import safe_text
 from endstop.errors import CallerError
 from endstop.tools.tool import Tool
 
@@ -208,6 +209,13 @@ class McpServer:
         live = self._linked().live
         found = live.tools if live is not None else []
         return {ours: its for its, ours in safe_names((t.name for t in found), prefix).items()}
+
+    @property
+    def instructions(self) -> str:
+        """What the server tells models about itself as a whole; its own words, bounded."""
+        live = self._linked().live
+        session = None if live is None else live.session
+        return safe_text((session.instructions if session is not None else None) or "")
 
     @property
     def notes(self) -> list[str]:

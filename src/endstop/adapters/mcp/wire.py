@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 exchanging: ContextVar[Exchange | None] = ContextVar("endstop_mcp_exchange", default=None)
 """The call that a task on the connection's loop is about."""
 
+_HEARD = frozenset({"notifications/tools/list_changed"})
 _REFUSED = {
     "sampling/createMessage": "no server is given access to a model here; sampling is refused",
     "roots/list": "no server is told directories here; roots are refused",
@@ -81,7 +82,14 @@ class Dispatch(JSONRPCDispatcher[TransportContext]):
                 raise MCPError(code=INVALID_REQUEST, message=f"endstop: {_REFUSED[method]}")
             return await on_request(dctx, method, params)
 
+        async def hear(
+            dctx: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+        ) -> None:
+            # Everything else is of no use here, and what is malformed in it would fill the log.
+            if method in _HEARD:
+                await on_notify(dctx, method, params)
+
         try:
-            await super().run(answer, on_notify, on_notify_intercept, task_status=task_status)
+            await super().run(answer, hear, on_notify_intercept, task_status=task_status)
         finally:
             self._over()
