@@ -545,3 +545,35 @@ def test_connections_close_with_a_loop_on_a_thread_of_its_own() -> None:
             await server.emptied()
 
     play(scenario)
+
+
+def test_a_server_that_hangs_up_after_each_answer_is_connected_to_again() -> None:
+    async def whole_then_gone(line: Line, request: Request) -> None:
+        await streams(*chat())(line, request)
+        line.hang_up()
+
+    async def scenario() -> None:
+        async with serving(whole_then_gone) as server:
+            limits = HttpLimits(first_s=0.01)
+            async with OpenAICompatible("m", base_url=server.url, limits=limits) as model:
+                for _ in range(5):
+                    assert text_of(await model.reply(ASK, lambda _: None)) == "hello"
+
+    play(scenario)
+
+
+def test_many_first_requests_at_once_share_one_pool() -> None:
+    async def scenario() -> None:
+        async with serving(streams(*chat())) as server:
+            model = OpenAICompatible("m", base_url=server.url)
+            replies = [model.reply(ASK, lambda _: None) for _ in range(8)]
+            for reply in await asyncio.gather(*replies):
+                assert text_of(reply) == "hello"
+            before = server.connections
+            assert before <= 8
+            await model.reply(ASK, lambda _: None)
+            assert server.connections == before
+            await model.aclose()
+            await server.emptied()
+
+    play(scenario)

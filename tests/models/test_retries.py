@@ -164,8 +164,17 @@ def test_an_empty_account_is_asked_once() -> None:
     assert (error.kind, error.status, times) == ("auth", 429, 1)
 
 
-def test_a_transcript_over_the_context_is_told_apart() -> None:
-    body = {"error": {"message": "maximum context", "code": "context_length_exceeded"}}
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        ("it is too long", {"code": "context_length_exceeded"}),
+        ("prompt is too long: 210000 tokens > 200000 maximum", {"type": "invalid_request_error"}),
+        ("This model's maximum context length is 4096 tokens.", {"code": 400}),
+        ("the request exceeds the available context size", {}),
+    ],
+)
+def test_a_transcript_over_the_context_is_told_apart(words: str, more: dict[str, Any]) -> None:
+    body = {"error": {"message": words, **more}}
     error, times = asked(answers(body, "400 Bad Request"), GOOD)
     assert isinstance(error, ModelError)
     assert (error.kind, times) == ("too_large", 1)

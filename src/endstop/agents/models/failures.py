@@ -25,6 +25,9 @@ WORDS_LIMIT = 500
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_TOO_LONG = re.compile(
+    r"prompt is too long|context[ _](?:length|window|size)|maximum context", re.IGNORECASE
+)
 _SHORTEST_SECRET = 6
 
 _BY_STATUS: dict[int, Kind] = {
@@ -95,7 +98,7 @@ def from_status(
     """The error of an answer that is no success, and whether asking again could help."""
     parsed = _parsed(body)
     words = redact(error_words(parsed) or plain_words(body))
-    kind = _kind_of_status(status, parsed)
+    kind = _narrowed(_kind_of_status(status, parsed), words)
     again = kind in AGAIN and status not in _LASTING_STATUS
     if headers.get("x-should-retry") == "false":
         again = False
@@ -116,7 +119,7 @@ def from_status(
 def from_error(where: str, body: object, redact: Redactor) -> ModelError:
     """The error that a provider sent in the middle of a stream, or in place of a reply."""
     words = redact(error_words(body)) or "it does not say which"
-    kind = _kind_of_code(body) or "unavailable"
+    kind = _narrowed(_kind_of_code(body) or "unavailable", words)
     status = _number(_error_object(body).get("status_code"), _error_object(body).get("code"))
     return ModelError(
         kind, sentence(f"{where} reported an error", words, REMEDY[kind]), status=status
@@ -220,6 +223,11 @@ def _kind_of_status(status: int, parsed: object) -> Kind:
         if found in ("auth", "too_large"):
             return found
     return _BY_STATUS.get(status, "unavailable" if status >= 500 else "bad_request")
+
+
+def _narrowed(kind: Kind, words: str) -> Kind:
+    # Several servers say only in words that a transcript does not fit into the model's context.
+    return "too_large" if kind == "bad_request" and _TOO_LONG.search(words) else kind
 
 
 def _number(*candidates: object) -> int | None:
