@@ -15,9 +15,9 @@ from a2a.types import AgentCard
 from endstop import HandleCancelled, Runtime, delegate
 from endstop.a2a import EndstopRequestHandler
 from endstop.agents import Proof
-from endstop.server import Serving
+from endstop.server import Serving, card_for
 from tests.remote.house import WAIT_S, loop_test, remote, running
-from tests.remote.serving import Agent, card_of
+from tests.remote.serving import Agent
 
 
 def only(card: AgentCard, binding: str, version: str) -> AgentCard:
@@ -42,7 +42,7 @@ def only(card: AgentCard, binding: str, version: str) -> AgentCard:
 async def test_answers_questions_and_stops_come_through(
     tmp_path: Path, binding: str, version: str, streaming: bool | None
 ) -> None:
-    agent, card = Agent(tmp_path / "notes"), card_of("http://unknown.invalid", streaming=True)
+    agent, card = Agent(tmp_path / "notes"), card_for("remote", "Does what it is told.")
     theirs = Runtime(bodies="own-loop")
     handler = EndstopRequestHandler(agent, agent_card=card, runtime=theirs)
     tokens = {"alice": "0123456789abcdef"}
