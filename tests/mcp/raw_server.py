@@ -91,6 +91,7 @@ NAMES = [
     "close_output",
     "echo",
     "slow_echo",
+    "environment",
 ]
 
 
@@ -100,6 +101,17 @@ CACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 def listed() -> list[Any]:
     any_object = {"type": "object"}
     tools: list[Any] = [{"name": name, "inputSchema": any_object} for name in NAMES]
+    if MODE == "hints":
+        key = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+        hints: dict[str, dict[str, bool]] = {
+            "add": {"readOnlyHint": True},
+            "put": {"idempotentHint": True, "destructiveHint": False},
+            "wipe": {"destructiveHint": True, "idempotentHint": True},
+            "plain": {},
+        }
+        tools += [
+            {"name": name, "inputSchema": key, "annotations": hint} for name, hint in hints.items()
+        ]
     if MODE == "odd_tools":
         tools = [
             {"name": "fine", "inputSchema": any_object},
@@ -196,6 +208,8 @@ def call(number: Any, params: dict[str, Any]) -> None:
             text(number, json.dumps(answers["s1"]))
         case "echo":
             text(number, json.dumps(arguments))
+        case "environment":
+            text(number, json.dumps(sorted(os.environ)))
         case "slow_echo":
             mark("slow_echo began")
             time.sleep(float(arguments["seconds"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from endstop import (
     Reason,
     Runtime,
 )
-from tests.mcp.desk import McpServer, call, config, one, raw, sound, wait_for
+from tests.mcp.desk import McpServer, call, config, one, raw, received, sound, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def test_hints_become_contracts(server: McpServer) -> None:
 
 def test_hints_can_be_mistrusted_and_overridden(tmp_path: Path) -> None:
     contract = {"add": {"effect": "once", "timeout": 7}, "*": {"grace": 2}}
-    with sound(tmp_path, trust=False, contract=contract) as server:
+    with raw(tmp_path, "hints", trust=False, contract=contract) as server:
         tools = {tool.name: tool.declared for tool in server.tools_now()}
     assert tools["put"].effect is EffectClass.EFFECTFUL
     assert (tools["add"].effect, tools["add"].timeout_s) == (EffectClass.ONCE, 7)
@@ -48,7 +49,7 @@ def test_hints_can_be_mistrusted_and_overridden(tmp_path: Path) -> None:
 
 
 def test_what_may_destroy_can_ask_first(tmp_path: Path) -> None:
-    with sound(tmp_path, approval="destructive") as server:
+    with raw(tmp_path, "hints", approval="destructive") as server:
         asks = {tool.name: tool.declared.approval for tool in server.tools_now()}
     assert asks["add"] == asks["put"] == "never"
     assert asks["wipe"] == "always"
@@ -80,12 +81,12 @@ def test_an_error_of_the_tool_is_a_failure_in_its_words(server: McpServer) -> No
 
 
 def test_bad_arguments_never_reach_the_server(tmp_path: Path) -> None:
-    with sound(tmp_path) as server:
+    with raw(tmp_path, "hints") as server:
         result = one(server, "put", key=["not", "text"])
     assert (result.outcome, result.reason) == (Outcome.REJECTED, Reason.INVALID_ARGUMENTS)
     assert result.effect is Effect.NONE
     assert "`key`" in (result.error or "")
-    assert not (tmp_path / "marks").exists(), "law 19 any-payload: nothing ran"
+    assert not received(tmp_path, "tools/call"), "law 19 any-payload: nothing ran"
 
 
 def test_calls_of_one_server_run_beside_each_other(server: McpServer) -> None:
@@ -121,8 +122,8 @@ def test_a_server_sees_only_what_it_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-do-not-tell")
-    with sound(tmp_path, env={"ITS_OWN": "x"}) as server:
-        names = one(server, "environment").value["result"]
+    with raw(tmp_path, env={"ITS_OWN": "x"}) as server:
+        names = json.loads(one(server, "environment").value)
     assert "ITS_OWN" in names
     assert "PATH" in names
     assert "OPENAI_API_KEY" not in names
