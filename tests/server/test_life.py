@@ -260,6 +260,20 @@ def test_law_6_bounded_stop_a_body_that_blocks_freezes_no_one_else(start: Any) -
     assert time.monotonic() - before < 1.9, "it waited for the body that blocks"
 
 
+def test_without_a_token_it_answers_to_its_own_name_only(start: Any) -> None:
+    server = start()
+    port = server.address[1]
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks"}
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", "LOCALHOST", f"[::1]:{port}"):
+        assert server.post(asked, token=None, host=host).status_code == 200, host
+    for host in (f"evil.example:{port}", "127.0.0.1.evil.example", "evil.example"):
+        answer = server.post(asked, token=None, host=host)
+        assert answer.status_code == 421, host
+        assert "result" not in answer.text
+        card = server.http.get("/.well-known/agent-card.json", headers={"host": host})
+        assert card.status_code == 421, host
+
+
 def test_it_says_what_it_serves_and_where(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "endstop", "serve", str(AGENT), "--port", "0", "--name", "Tester"],

@@ -19,7 +19,7 @@ from endstop.server.auth import Owner, Tokens
 from endstop.server.card import CARD_PATH
 from endstop.server.limits import Refused, ServerLimits, Slots, holds_too_much
 from endstop.server.patience import Patience
-from endstop.server.seen import Seen, tell
+from endstop.server.seen import Seen, shown, tell
 
 log = logging.getLogger("endstop.server")
 
@@ -37,6 +37,7 @@ _STATUS = {
     408: "DEADLINE_EXCEEDED",
     413: "OUT_OF_RANGE",
     415: "INVALID_ARGUMENT",
+    421: "PERMISSION_DENIED",
     500: "INTERNAL",
     503: "UNAVAILABLE",
 }
@@ -49,10 +50,12 @@ class StoppedReading(Exception):
 class Door:
     """What a server and its front share: the bounds, what is open, and whether it is closing."""
 
-    __slots__ = ("arriving", "closing", "leaving", "limits", "streams")
+    __slots__ = ("arriving", "closing", "hosts", "leaving", "limits", "streams")
 
-    def __init__(self, limits: ServerLimits) -> None:
+    def __init__(self, limits: ServerLimits, hosts: frozenset[str] | None = None) -> None:
         self.limits = limits
+        # The names that clients may call the server by; any where there are none.
+        self.hosts = hosts
         self.streams = Slots(limits.streams)
         self.arriving = Patience(limits.body_s)
         self.leaving = Patience(limits.send_s)
@@ -101,6 +104,8 @@ class Front:
 
     async def _let_in(self, scope: Scope, receive: Receive, send: _Sending) -> None:
         headers = dict(scope["headers"])
+        if self._door.hosts is not None:
+            _check_host(headers.get(b"host", b""), self._door.hosts)
         open_to_all = scope["path"] == CARD_PATH and scope["method"] in ("GET", "HEAD")
         if self._tokens and not open_to_all:
             owner = self._tokens.owner_of(headers.get(b"authorization"))
@@ -160,6 +165,14 @@ def _check_type(scope: Scope, header: bytes) -> None:
         raise Refused(415, f"the body must be {' or '.join(allowed)}, in UTF-8")
 
 
+def _check_host(header: bytes, hosts: frozenset[str]) -> None:
+    """A page of the web can have its own name lead here, and then speak as its reader would."""
+    host = header.decode("latin-1").lower()
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    if name not in hosts:
+        raise Refused(421, f"{shown(name)} is not this server; without a token it has one name")
+
+
 def _check_values(body: bytes, values: int) -> None:
     """The same for HTTP+JSON as is done for JSON-RPC, which parses by itself."""
     if len(body) < values:
@@ -179,7 +192,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, refused: Refused) 
         headers["www-authenticate"] = "Bearer"
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["retry-after"] = "1"
-    if status in (401, 408, 413):
+    if status in (401, 408, 413, 421):
         # The body was not read to its end.
         headers["connection"] = "close"
     content: dict[str, Any]

@@ -15,6 +15,7 @@ import signal
 import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from a2a.server.request_handlers.request_handler import RequestHandler
@@ -93,7 +94,7 @@ class Serving:
         self._asked = 0
         self._asking = asyncio.Event()
         self._heeded: tuple[signal.Signals, ...] = ()
-        self._door = Door(self.limits)
+        self._door = Door(self.limits, None if self.tokens else _names(host, self.url))
 
     # -- up
 
@@ -225,6 +226,12 @@ def _bind(host: str, port: int) -> socket.socket:
         why = getattr(error, "strerror", None) or str(error)
         raise CannotServe(f"cannot listen on {host}, port {port}: {why}") from None
     return sock
+
+
+def _names(host: str, url: str) -> frozenset[str]:
+    """What a client writes as the host of a server that only this machine can reach."""
+    given = urlsplit(url).hostname if url else None
+    return frozenset({"localhost", "127.0.0.1", "[::1]", _shown_host(host), given or "localhost"})
 
 
 def _shown_host(host: str) -> str:

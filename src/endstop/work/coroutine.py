@@ -121,8 +121,11 @@ async def _run(
     """Claim, run, tell. Nothing that the body raises may reach the loop (law 19)."""
     call = body.call_id
     try:
-        if here is not None and not here():
-            return
+        if here is not None:
+            if not here():
+                return
+            # Since it was made, another attempt may have come and gone under this name.
+            bodies[call] = body
         # The task is the worker: it asks at the last instant, in the same step in which the body
         # begins (law 1 one-door).
         if not tell(_claimed(call=call)):
