@@ -14,6 +14,7 @@ from tests.mutants.runner import Mutant
 from tests.mutants.runs import RUNS
 from tests.mutants.servers import SERVERS
 from tests.mutants.serving import SERVING
+from tests.mutants.tasks import TASKS
 
 UNIT = "tests/unit/core/"
 GATE = (UNIT + "test_gate.py",)
@@ -747,6 +748,7 @@ MUTANTS: tuple[Mutant, ...] = (
         world(TWO, "independent"),
     ),
     *RUNS,
+    *TASKS,
     *CONTROL,
     *CRASHES,
     *DELEGATION,

@@ -24,7 +24,7 @@ from a2a.utils.errors import (
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from endstop.a2a.executor import NamedUser
-from endstop.a2a.live import LiveTask, Request
+from endstop.a2a.livetask import LiveTask, Request
 from endstop.core.terms import Mode, Reason
 from endstop.run.errands import CANCEL
 from endstop.run.runtime import Runtime

@@ -17,7 +17,8 @@ from a2a.server.events.event_queue import Event, EventQueue
 from a2a.types.a2a_pb2 import Message, SendMessageRequest, TaskState
 
 from endstop.a2a.limits import TaskLimits
-from endstop.a2a.live import Hall, LiveTask, Request
+from endstop.a2a.live import Hall
+from endstop.a2a.livetask import LiveTask, Request
 from endstop.a2a.notes import Json
 from endstop.a2a.queue import TaskQueue
 from endstop.a2a.states import EXECUTE, OWNER

@@ -11,7 +11,8 @@ import logging
 import threading
 from time import monotonic
 
-from endstop.a2a.live import Hall, LiveTask
+from endstop.a2a.live import Hall
+from endstop.a2a.livetask import LiveTask
 from endstop.errors import EndstopError
 from endstop.store.protocol import Journal
 

@@ -37,7 +37,7 @@ from a2a.utils.input_mode_validator import validate_input_modes as check_input_m
 from a2a.utils.proto_utils import validate_proto_required_fields
 
 from endstop.a2a.limits import TaskLimits
-from endstop.a2a.live import LiveTask, Request
+from endstop.a2a.livetask import LiveTask, Request
 from endstop.a2a.push import Pusher
 from endstop.a2a.pushing import PushMethods, UrlValidator
 from endstop.a2a.states import INTERRUPTED, OWNER, TERMINAL

@@ -13,7 +13,7 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from endstop.a2a.live import LiveTask
+from endstop.a2a.livetask import LiveTask
 from endstop.a2a.task import TaskView
 from endstop.core.terms import Reason
 from endstop.errors import CallerError, EndstopError, NotFound
@@ -72,11 +72,11 @@ class Keeper:
                 lambda: list(self._journal.read(task_id, task.view.seq))
             )
             hall.join(task, recorded)
-        except BaseException:
-            hall.drop(task)
-            task.joining, task.remote = None, was_remote
-            raise
         finally:
+            if task.joining is not None:
+                # It did not come to that: somebody else drives it, or this was broken off.
+                hall.drop(task)
+                task.joining, task.remote = None, was_remote
             # A body may have begun already: it waits for what it is to be told.
             assert task.joined is not None, "joining was begun"
             task.joined.set_result(None)

@@ -16,10 +16,8 @@ from concurrent.futures import Future
 from time import monotonic, time
 from typing import Any
 
-from a2a.server.context import ServerCallContext
-from a2a.types.a2a_pb2 import Message, SendMessageRequest
-
 from endstop.a2a.limits import TaskLimits
+from endstop.a2a.livetask import Holds, LiveTask
 from endstop.a2a.states import (
     ARTIFACT_SHOWN,
     EXECUTE,
@@ -30,13 +28,10 @@ from endstop.a2a.states import (
 from endstop.a2a.streams import Stream, Update, soon
 from endstop.a2a.task import TaskView
 from endstop.core import events as e
-from endstop.run.handles import Run
 from endstop.run.recording import TRANSIENT
 from endstop.store.protocol import Recorded
 
 log = logging.getLogger("endstop.a2a")
-
-Holds = Callable[[TaskView], bool]
 
 
 _QUIET = TRANSIENT | {
@@ -51,87 +46,6 @@ _QUIET = TRANSIENT | {
     e.CommitEnded,
 }
 """Events that change nothing of a task and wake nobody."""
-
-
-class Request:
-    """A message that an executor is to work on, and what came with it."""
-
-    __slots__ = ("context", "key", "params")
-
-    def __init__(
-        self, params: SendMessageRequest, context: ServerCallContext, key: str = ""
-    ) -> None:
-        self.params = params
-        self.context = context
-        # What the message is kept under: its id, unless another message had that.
-        self.key = key or params.message.message_id
-
-
-class LiveTask:
-    """One task that is driven here. Its view is written by the observer alone."""
-
-    __slots__ = (
-        "busy",
-        "bytes",
-        "closed_at",
-        "courtesy",
-        "declared",
-        "idle_at",
-        "joined",
-        "joining",
-        "late",
-        "limits",
-        "remote",
-        "requests",
-        "run",
-        "spoken",
-        "streams",
-        "taken",
-        "view",
-        "waiters",
-        "waiting",
-    )
-
-    def __init__(self, run_id: str, limits: TaskLimits) -> None:
-        self.view = TaskView(run_id)
-        self.limits = limits
-        self.run: Run | None = None
-        # Another server drives it: its view is read from the journal.
-        self.remote = False
-        self.requests: dict[str, Request] = {}
-        self.waiting: deque[str] = deque()
-        self.taken: dict[str, Message] = {}
-        self.waiters: list[tuple[Holds, asyncio.Future[None]]] = []
-        self.streams: list[Stream] = []
-        # Events that came while what was before them is still read from the journal.
-        self.joining: list[e.Event] | None = None
-        self.joined: Future[None] | None = None
-        # An execute call was submitted and is not over.
-        self.busy = False
-        self.spoken = False
-        self.declared = False
-        self.courtesy = False
-        self.bytes = 0
-        self.late = 0
-        self.closed_at: float | None = None
-        self.idle_at: float | None = None
-
-    @property
-    def id(self) -> str:
-        """The task's id, which is that of its run."""
-        return self.view.id
-
-    @classmethod
-    def over(cls, view: TaskView, limits: TaskLimits) -> LiveTask:
-        """A task that has ended, for whoever asks as if it had not."""
-        assert view.over, "only what has ended stays as it is"
-        task = cls(view.id, limits)
-        task.view = view
-        return task
-
-    def message(self, message_id: str) -> Message | None:
-        """The message of this id, if the task was sent one."""
-        return self.taken.get(message_id) or self.view.message(message_id)
 
 
 class Hall:

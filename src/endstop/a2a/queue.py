@@ -84,9 +84,6 @@ class TaskQueue(EventQueue):
 
     def publish(self, event: Event) -> None:
         """The same, without ever waiting."""
-        if self.declared:
-            self._port.late()
-            return
         self._weigh(event)
         match event:
             case TaskStatusUpdateEvent():

@@ -27,8 +27,5 @@ SEQ, CALLS = "endstop/seq", "endstop/calls"
 OWNER = "owner"
 """The label that makes a run a task: whose it is."""
 
-KIND, NATIVE = "a2a", "native"
-"""The label of a task whose run does the work itself, in its own model loop."""
-
 NOTHING, STATUS_SHOWN, ARTIFACT_SHOWN = 0, 1, 2
 """What an event shows to whoever watches the task."""

@@ -20,7 +20,8 @@ from endstop.a2a.executor import Courtesy, ExecutorBodies
 from endstop.a2a.following import LOOK_S, Follower
 from endstop.a2a.keeping import Keeper
 from endstop.a2a.limits import TaskLimits
-from endstop.a2a.live import Hall, LiveTask
+from endstop.a2a.live import Hall
+from endstop.a2a.livetask import LiveTask
 from endstop.core import inputs as i
 from endstop.core.events import Event
 from endstop.core.terms import Mode, Reason

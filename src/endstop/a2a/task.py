@@ -30,8 +30,6 @@ from endstop.a2a.states import (
     EXECUTE,
     INPUT_REQUIRED,
     INTERRUPTED,
-    KIND,
-    NATIVE,
     NOTHING,
     OWNER,
     SEQ,
@@ -80,11 +78,6 @@ class TaskView:
     def opened(self) -> bool:
         """Whether the run's beginning is in, and says that it is a task."""
         return OWNER in self.labels
-
-    @property
-    def native(self) -> bool:
-        """Whether the run's own model loop does the work, and no executor."""
-        return self.labels.get(KIND) == NATIVE
 
     @property
     def over(self) -> bool:
@@ -311,14 +304,12 @@ class TaskView:
         apply = _NOTED.get(event.kind)
         if apply is not None:
             return apply(self, event.body)
-        self._started = self._started or self.native
         return NOTHING
 
     def _on_message(self, body: Json) -> int:
         self._retire_message()
         _ = self._on_word(body)
-        if not self.native:
-            self.waiting[str(body.get("key", body["messageId"]))] = None
+        self.waiting[str(body.get("key", body["messageId"]))] = None
         self._said = 0
         return NOTHING
 

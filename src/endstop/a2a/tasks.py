@@ -30,7 +30,8 @@ from endstop.a2a.following import Follower
 from endstop.a2a.keeping import Keeper
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.listing import Listing
-from endstop.a2a.live import Hall, LiveTask, Request
+from endstop.a2a.live import Hall
+from endstop.a2a.livetask import LiveTask, Request
 from endstop.a2a.states import EXECUTE, OWNER
 from endstop.a2a.stopping import AGAIN, CANCEL_MARGIN_S, Stops
 from endstop.a2a.task import TaskView

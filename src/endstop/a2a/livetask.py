@@ -1,0 +1,105 @@
+"""One task that is driven or followed here, and one message to it: what is kept while it lives.
+
+Values that others fill: the observer writes the view, the handler's loop the rest. What is here is
+never the truth about a task, only what is known of it; the journal has the truth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from a2a.server.context import ServerCallContext
+from a2a.types.a2a_pb2 import Message, SendMessageRequest
+
+from endstop.a2a.limits import TaskLimits
+from endstop.a2a.streams import Stream
+from endstop.a2a.task import TaskView
+from endstop.core import events as e
+from endstop.run.handles import Run
+
+Holds = Callable[[TaskView], bool]
+"""Something that may be true of a task, and can be waited for."""
+
+
+class Request:
+    """A message that an executor is to work on, and what came with it."""
+
+    __slots__ = ("context", "key", "params")
+
+    def __init__(
+        self, params: SendMessageRequest, context: ServerCallContext, key: str = ""
+    ) -> None:
+        self.params = params
+        self.context = context
+        # What the message is kept under: its id, unless another message had that.
+        self.key = key or params.message.message_id
+
+
+class LiveTask:
+    """One task that is driven here. Its view is written by the observer alone."""
+
+    __slots__ = (
+        "busy",
+        "bytes",
+        "closed_at",
+        "courtesy",
+        "declared",
+        "idle_at",
+        "joined",
+        "joining",
+        "late",
+        "limits",
+        "remote",
+        "requests",
+        "run",
+        "spoken",
+        "streams",
+        "taken",
+        "view",
+        "waiters",
+        "waiting",
+    )
+
+    def __init__(self, run_id: str, limits: TaskLimits) -> None:
+        self.view = TaskView(run_id)
+        self.limits = limits
+        self.run: Run | None = None
+        # Another server drives it: its view is read from the journal.
+        self.remote = False
+        self.requests: dict[str, Request] = {}
+        self.waiting: deque[str] = deque()
+        self.taken: dict[str, Message] = {}
+        self.waiters: list[tuple[Holds, asyncio.Future[None]]] = []
+        self.streams: list[Stream] = []
+        # Events that came while what was before them is still read from the journal.
+        self.joining: list[e.Event] | None = None
+        self.joined: Future[None] | None = None
+        # An execute call was submitted and is not over.
+        self.busy = False
+        self.spoken = False
+        self.declared = False
+        self.courtesy = False
+        self.bytes = 0
+        self.late = 0
+        self.closed_at: float | None = None
+        self.idle_at: float | None = None
+
+    @property
+    def id(self) -> str:
+        """The task's id, which is that of its run."""
+        return self.view.id
+
+    @classmethod
+    def over(cls, view: TaskView, limits: TaskLimits) -> LiveTask:
+        """A task that has ended, for whoever asks as if it had not."""
+        assert view.over, "only what has ended stays as it is"
+        task = cls(view.id, limits)
+        task.view = view
+        return task
+
+    def message(self, message_id: str) -> Message | None:
+        """The message of this id, if the task was sent one."""
+        return self.taken.get(message_id) or self.view.message(message_id)

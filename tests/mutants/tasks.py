@@ -1,0 +1,107 @@
+"""The planted bugs in tasks: what a run looks like over A2A, and who may do what to it."""
+
+from __future__ import annotations
+
+from tests.mutants.runner import Mutant
+
+TASK = "tests/a2a/test_task.py::"
+CANCEL = "tests/a2a/test_cancel.py::"
+STREAMS = "tests/a2a/test_streams.py::"
+LIST = "tests/a2a/test_list.py::"
+
+
+def _planted(name: str, law: str, file: str, old: str, new: str, *tests: str) -> Mutant:
+    return Mutant(name=name, law=law, file=file, old=old, new=new, tests=tests)
+
+
+TASKS: tuple[Mutant, ...] = (
+    _planted(
+        "a task that is over takes another status",
+        "3 one-ending",
+        "a2a/task.py",
+        "        if apply is None or self.ended is not None:\n",
+        "        if apply is None:\n",
+        f"{TASK}test_the_end_absorbs_whatever_follows",
+    ),
+    _planted(
+        "what an executor claims is the task's end before the run has one",
+        "3 one-ending",
+        "a2a/task.py",
+        "        if state in TERMINAL:\n            # Only declared",
+        "        if False:\n            # Only declared",
+        f"{TASK}test_the_status_is_a_reading_of_the_run",
+    ),
+    _planted(
+        "a cancel is answered before the ending is recorded",
+        "6 bounded-stop",
+        "a2a/stopping.py",
+        "        await self.until_over(task, self.grace_s + CANCEL_MARGIN_S)\n\n",
+        "\n",
+        f"{CANCEL}test_a_canceled_task_stays_canceled_whatever_its_executor_does[memory-swallow]",
+    ),
+    _planted(
+        "what is published after the end is shown",
+        "3 one-ending",
+        "a2a/executor.py",
+        "        return not self._task.declared and self._tell(",
+        "        return self._tell(",
+        f"{CANCEL}test_what_is_published_after_the_end_is_counted_and_shown_to_nobody",
+    ),
+    _planted(
+        "a shutdown is called a cancel that somebody asked for",
+        "5 honest-effect",
+        "a2a/words.py",
+        "        case Outcome.CANCELLED if ended.reason is not Reason.SHUTDOWN:\n",
+        "        case Outcome.CANCELLED:\n",
+        f"{TASK}test_the_status_is_a_reading_of_the_run",
+    ),
+    _planted(
+        "a subscription leaves an update out",
+        "18 audience-free",
+        "a2a/live.py",
+        "                if stream.key is None:\n                    stream.put(update)\n",
+        "                if stream.key is None and view.seq % 13:\n"
+        "                    stream.put(update)\n",
+        f"{STREAMS}test_readers_that_come_and_go_change_nothing_and_see_the_same",
+    ),
+    _planted(
+        "a reader that is too slow is let go without a word",
+        "18 audience-free",
+        "a2a/streams.py",
+        "                        raise self._error\n",
+        "                        return None\n",
+        f"{STREAMS}test_a_reader_that_does_not_keep_up_is_told_and_may_come_again",
+    ),
+    _planted(
+        "the tasks of others are shown",
+        "2 right-target",
+        "a2a/tasks.py",
+        "        return view.labels.get(OWNER) == self.owned_by(context, tenant)\n",
+        "        return True\n",
+        f"{LIST}test_tasks_belong_to_their_owner_and_tenant",
+    ),
+    _planted(
+        "words that are no clear answer are a yes",
+        "13 one-approval",
+        "a2a/answers.py",
+        "    if head in YES and not rest:\n",
+        "    if head in YES:\n",
+        "tests/a2a/test_answers.py::test_what_is_no_clear_answer_is_no_yes",
+    ),
+    _planted(
+        "a message that was sent twice is worked on twice",
+        "10 no-blind-retry",
+        "a2a/tasks.py",
+        "    return known is not None and known.parts == message.parts\n",
+        "    return False\n",
+        "tests/a2a/test_send.py::test_the_same_message_twice_is_worked_on_once",
+    ),
+    _planted(
+        "what a server that is gone left working stays so",
+        "16 survives-restart",
+        "a2a/keeping.py",
+        "        if view.over or _is_parked(view):\n",
+        "        if True:\n",
+        "tests/a2a/test_restart.py::test_after_a_kill_nothing_stays_working_and_nothing_runs_twice",
+    ),
+)
