@@ -86,4 +86,20 @@ CONTROL: tuple[Mutant, ...] = (
         "                    pass\n",
         ERRANDS,
     ),
+    _planted(
+        "a rule that was revoked elsewhere still holds",
+        "13 one-approval",
+        "run/errands.py",
+        "        landed = runtime.revoke(request.target, by=request.by)\n",
+        "        landed = True\n",
+        ("tests/control/test_rules.py",),
+    ),
+    _planted(
+        "a rule that was revoked meanwhile lets one more through",
+        "13 one-approval",
+        "run/resuming.py",
+        "    runtime._errands.catch_up()\n",
+        "",
+        ("tests/control/test_rules.py",),
+    ),
 )

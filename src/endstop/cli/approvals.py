@@ -8,7 +8,7 @@ whoever resumes it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,7 +213,7 @@ def respond(file: Path, wanted: str, text: str | None) -> int:
             request = post_told(journal, asked[0], text)
             if request is None:
                 return _say(f"{target}: its run is over; nothing was changed", 1)
-            return _wait(journal, row.run, target, SAID[Verdict.RESPOND], request)
+            return wait_said(journal, row.run, target, SAID[Verdict.RESPOND], request)
         if "?" in target:
             return _say(f"{target} is over, or was never asked; nothing was changed", 1)
         if text is None:
@@ -236,11 +236,21 @@ def _answer(
     request = journal.inbox().post(run, call, ANSWER, body, who())
     if request is None:
         return _say(f"{call}: its run is over; nothing was changed", 1)
-    return _wait(journal, run, call, answered, request)
+    return wait_said(journal, run, call, answered, request)
 
 
-def _wait(journal: SqliteJournal, run: str, call: str, answered: str, request: int) -> int:
-    """Wait for what the driver says, if there is one; `answered` are the words for a success."""
+def wait_said(
+    journal: SqliteJournal,
+    run: str,
+    call: str,
+    answered: str,
+    request: int,
+    won: Callable[[], str] | None = None,
+) -> int:
+    """Wait for what the driver says, if there is one, and print it; returns the exit code.
+
+    `answered` are the words for a success, `won` those for what was faster.
+    """
     inbox = journal.inbox()
     until = time.monotonic() + ANSWER_S
     while (said := inbox.wait(request, LOOK_S)) is None:
@@ -270,9 +280,13 @@ def _wait(journal: SqliteJournal, run: str, call: str, answered: str, request: i
         return _say(f"{call} is {answered}", 0)
     if said is not None and what in ("refused", "failed", "not_found"):
         raise CallerError(f"{call}: {said['why']}")
+    faster = won() if won is not None else _faster(journal, run, call)
+    return _say(f"{call} {faster}; nothing was changed", 1)
+
+
+def _faster(journal: SqliteJournal, run: str, call: str) -> str:
     question = questions(story_of(journal, run)).get(call)
-    won = "does not wait any more" if question is None else _what_won(question)
-    return _say(f"{call} {won}; nothing was changed", 1)
+    return "does not wait any more" if question is None else _what_won(question)
 
 
 def _question(story: Story, call: str) -> Question:

@@ -39,8 +39,9 @@ McpEnv = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (runs, stop, say, resume, approvals, approve, reject, respond, budget):
+    for command in (runs, stop, say, resume, approvals, approve, reject, respond, rules, revoke):
         app.command()(command)
+    app.command()(budget)
 
 
 def runs(
@@ -239,6 +240,31 @@ def respond(
     from endstop.cli.where import journal_file
 
     raise typer.Exit(answer_it(journal_file(journal), call, text))
+
+
+def rules(journal: Journal = None, as_json: AsJson = False) -> None:
+    """List the approvals that are remembered: which calls pass without a question, and how long."""
+    from endstop.cli.rules import show_rules
+    from endstop.cli.where import journal_file
+
+    show_rules(journal_file(journal), as_json=as_json)
+
+
+def revoke(
+    rule: Annotated[
+        str,
+        typer.Argument(metavar="RULE", help="RUN/BATCH.INDEX, as `rules` lists it."),
+    ],
+    journal: Journal = None,
+) -> None:
+    """Take a remembered approval back: from now on its calls ask again.
+
+    What it has let through is not called back. Exit codes as for `approve`.
+    """
+    from endstop.cli.rules import revoke as take_back
+    from endstop.cli.where import journal_file
+
+    raise typer.Exit(take_back(journal_file(journal), rule))
 
 
 def budget(

@@ -35,9 +35,9 @@ LATE_S = 0.25
 """How late the driver may be with what is due while a stop is under way, before it is helped."""
 JOIN_S = 1.0
 
-CANCEL, ANSWER, TELL, NOTE = "cancel", "answer", "tell", "note"
-"""The kinds of requests: stop something, answer an approval, answer a question of a body, and keep
-a note in a run."""
+CANCEL, ANSWER, TELL, NOTE, REVOKE = "cancel", "answer", "tell", "note", "revoke"
+"""The kinds of requests: stop something, answer an approval, answer a question of a body, keep a
+note in a run, and forget a remembered approval."""
 
 
 class Errands:
@@ -193,6 +193,8 @@ class Errands:
                 return self._tell(runtime, request)
             if request.kind == NOTE:
                 return self._note(runtime, request)
+            if request.kind == REVOKE:
+                return self._revoke(runtime, request)
             raise CallerError(f"this version of endstop knows no request {request.kind!r}")
         except NotFound as error:
             return {"what": "not_found", "why": str(error)}
@@ -244,6 +246,12 @@ class Errands:
         body = request.body
         note = make_note(request.run, body.get("kind", ""), body.get("body", {}))
         return {"what": "noted" if runtime.engine.tell(note) else "too_late"}
+
+    def _revoke(self, runtime: BaseRuntime, request: Request) -> dict[str, Any]:
+        if request.run not in runtime.engine.state.runs:
+            raise NotFound(f"no run {request.run!r} is here")
+        landed = runtime.revoke(request.target, by=request.by)
+        return {"what": "answered" if landed else "too_late"}
 
 
 def _read_answer(request: Request) -> Answer:

@@ -49,11 +49,18 @@ async def resume_on(runtime: Runtime, run_id: str, tools: Mapping[str, Tool] | N
     unprepared = taken.go_on(told)
     run = Run(runtime, run_id)
     run.batches = taken.results()
+    _begin(runtime, run_id, unprepared)
+    return run
+
+
+def _begin(
+    runtime: Runtime | BlockingRuntime, run_id: str, unprepared: list[tuple[str, Plan]]
+) -> None:
+    # What was asked while nobody drove it comes first, a rule that was revoked above all.
+    runtime._errands.catch_up()
     for call_id, plan in unprepared:
         runtime._begin_preparing(call_id, run_id, plan)
-    runtime._errands.catch_up()
     runtime._ask_again(run_id)
-    return run
 
 
 async def _ask(runtime: Runtime, plan: Plan) -> i.Reconciled:
@@ -103,10 +110,7 @@ def resume_blocking(runtime: BlockingRuntime, run_id: str) -> BlockingRun:
     unprepared = taken.go_on(told)
     run = BlockingRun(runtime, run_id)
     run.batches = taken.results()
-    for call_id, plan in unprepared:
-        runtime._begin_preparing(call_id, run_id, plan)
-    runtime._errands.catch_up()
-    runtime._ask_again(run_id)
+    _begin(runtime, run_id, unprepared)
     return run
 
 
