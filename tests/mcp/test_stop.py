@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from endstop import BlockingRuntime, Effect, Outcome, Reason, Runtime, StoppedBy
+from endstop import AsyncContext, BlockingRuntime, Effect, Outcome, Reason, Runtime, StoppedBy
 from tests.mcp.desk import (
     GRACE_S,
     McpServer,
@@ -241,3 +241,27 @@ def test_stops_at_any_instant_leave_one_answer_each(tmp_path: Path) -> None:
     notices = [one["params"]["requestId"] for one in received(tmp_path, "notifications/cancelled")]
     assert set(notices) <= asked, "law 2 right-target"
     assert len(notices) == len(set(notices)), "one notice for each"
+
+
+def test_what_nobody_waits_for_is_dropped(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with raw(tmp_path, terms=McpTerms(linger_s=GRACE_S + 0.3)) as server:
+            result, _ = await stopped(server, call("silent"), lambda: begun(tmp_path, "silent"))
+            assert result.stopped_by is StoppedBy.ABANDONED
+            link = server._linked()
+            assert link.live is not None
+            exchanges = link.live.exchanges
+            await asyncio.to_thread(wait_for, lambda: not exchanges, "law 9 on-the-books")
+            # The end of the loop is no stop of the ladder's, but it is passed on as well.
+            body = server.tools_now()[0].fn(
+                arguments={}, ctx=AsyncContext(call_id="c", effect_key="c", tell=lambda told: True)
+            )
+            running = asyncio.ensure_future(body)
+            await asyncio.to_thread(wait_for, lambda: exchanges, "it runs")
+            running.cancel()
+            await asyncio.wait({running})
+            assert running.cancelled()
+            await asyncio.to_thread(wait_for, lambda: not exchanges, "law 9 on-the-books")
+
+    asyncio.run(scene())
+    assert len(received(tmp_path, "notifications/cancelled")) == 2

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PROGRESS_S = 0.05
 """Progress that comes faster than this is left out: it would flood the journal."""
 
+NOTICE_S = 1.0
 ROUNDS_MAX = 10
 STOP_REASON = "the caller has stopped the call"
 
@@ -86,7 +87,19 @@ class Exchange:
         """End the server's whole tree, if it works for nobody but calls that are to stop."""
         self.link.submit(self._kill())
 
+    def drop(self) -> None:
+        """Nobody waits for it any more: the server is told, if it was not yet, and it is over."""
+        self.stopping = True
+        self.link.submit(self._drop())
+
     # -- on the connection's loop
+
+    async def _drop(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(NOTICE_S):
+                await self._stop()
+        if self._task is not None:
+            self._task.cancel()
 
     async def _stop(self) -> None:
         if self.request_id is None or self._live is None:
@@ -215,15 +228,20 @@ async def converse(exchange: Exchange) -> Any:
     ctx = exchange.ctx
     over = exchange.begin()
     try:
-        await asyncio.wait({over})
-    except asyncio.CancelledError:
+        try:
+            await asyncio.wait({over})
+        except asyncio.CancelledError:
+            # Only the ladder stops a call. Any other cancel is the end of the loop itself.
+            if not ctx.cancelled:
+                raise
+        else:
+            return over.result()
         exchange.ask_to_stop()
-        # Only the ladder stops a call. Any other cancel is the end of the loop itself.
-        if not ctx.cancelled:
-            raise
-    else:
-        return over.result()
-    return await _after_stop(exchange, over)
+        return await _after_stop(exchange, over)
+    finally:
+        # Also where an abandoned body is only collected, once its loop is gone.
+        if not over.done():
+            exchange.drop()
 
 
 async def _after_stop(exchange: Exchange, over: asyncio.Future[Any]) -> Any:
