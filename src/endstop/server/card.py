@@ -31,6 +31,7 @@ from starlette.routing import Route
 
 CARD_PATH = AGENT_CARD_WELL_KNOWN_PATH
 BEARER = "bearer"
+VERSIONS = [PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3]
 
 
 def card_for(
@@ -58,7 +59,12 @@ def card_for(
 
 
 def reached_at(card: AgentCard, http_url: str, grpc_address: str | None, *, secret: bool) -> None:
-    """Write into a card where it is served, in both versions of the protocol, and by what right."""
+    """Write into a card where it is served and by what right.
+
+    In both versions of the protocol, unless its interfaces name the versions that it is to offer.
+    """
+    named = {one.protocol_version for one in card.supported_interfaces} - {""}
+    versions = [v for v in VERSIONS if v in named] or VERSIONS
     del card.supported_interfaces[:]
     bindings = [
         (TransportProtocol.JSONRPC, http_url),
@@ -67,7 +73,7 @@ def reached_at(card: AgentCard, http_url: str, grpc_address: str | None, *, secr
     ]
     if grpc_address is not None:
         bindings.append((TransportProtocol.GRPC, grpc_address))
-    for version in (PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3):
+    for version in versions:
         for binding, url in bindings:
             card.supported_interfaces.append(
                 AgentInterface(url=url, protocol_binding=binding.value, protocol_version=version)
