@@ -314,4 +314,12 @@ RUNS: tuple[Mutant, ...] = (
         "    if False:\n",
         REATTACHED,
     ),
+    _planted(
+        "a driver on another host is taken for gone",
+        "16 survives-restart",
+        "store/owner.py",
+        "    if owner is None or owner.host != _host():\n        return True\n",
+        "    if owner is None or owner.host != _host():\n        return False\n",
+        ("tests/recovery/test_other_host.py",),
+    ),
 )

@@ -73,9 +73,10 @@ class Orphan:
         elif self.left.opened is None:
             raise NotFound(f"the journal has no run {run!r}")
         elif not self.left.ended:
+            who = journal.driver(run)
             raise CallerError(
-                f"run {run!r} is driven by a program that lives; only a run whose driver is gone "
-                "can be taken over"
+                f"run {run!r} is driven by a program that lives{f' ({who})' if who else ''}; only "
+                "a run whose driver is gone can be taken over"
             )
 
     def _append(self, events: list[e.Event]) -> None:

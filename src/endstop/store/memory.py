@@ -148,6 +148,12 @@ class MemoryJournal:
             log.driven = True
             return True
 
+    def driver(self, run: str) -> str | None:
+        """Who drives a run, in words."""
+        with self._lock:
+            log = self._logs.get(run)
+            return "this program" if log is not None and log.driven else None
+
     def release(self, run: str) -> None:
         """Let go of one run: it is an orphan again."""
         with self._lock:

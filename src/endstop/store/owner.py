@@ -69,6 +69,19 @@ def is_alive(text: str) -> bool:
     return _UNKNOWN in (owner.started, started) or owner.started == started
 
 
+def in_words(text: str) -> str:
+    """Who this owner is, and whether it can be known from here if it lives; for error messages."""
+    owner = parse_owner(text)
+    if owner is None:
+        return "an unknown program, perhaps of another version; whether it lives cannot be told"
+    if owner.host == _host():
+        return f"pid {owner.pid} on this machine"
+    return (
+        f"pid {owner.pid} on host {owner.host!r}; whether it lives cannot be told from "
+        f"{_host()!r}, so it counts as alive"
+    )
+
+
 def exists(pid: int) -> bool:
     """Whether a process of this machine has this number now, whichever that is."""
     return _started(pid) is not None

@@ -84,6 +84,9 @@ class Journal(Protocol):
     def last_at(self, run: str) -> float | None:
         """The wall time of the last event of a run; None for an unknown one."""
 
+    def driver(self, run: str) -> str | None:
+        """Who drives a run, in words for an error message; None where nobody is known to."""
+
     def close(self) -> None:
         """Write what is buffered and let go: runs that have not ended become orphans.
 

@@ -23,7 +23,7 @@ from endstop.store.bell import ring
 from endstop.store.codec import decode
 from endstop.store.inbox import Inbox, Request, read_request
 from endstop.store.opening import connect, open_for_reading, open_for_writing
-from endstop.store.owner import is_alive, this_owner
+from endstop.store.owner import in_words, is_alive, this_owner
 from endstop.store.protocol import Durability, Recorded, Ticket
 from endstop.store.sql import SQL
 from endstop.store.sqlite_shelf import SqliteShelf
@@ -186,6 +186,11 @@ class SqliteJournal:
         if force and owner is not None:
             ring(self._path, owner)
         return True
+
+    def driver(self, run: str) -> str | None:
+        """Who drives a run, in words; None where nobody does, or there is no such run."""
+        rows = self._query("get_owner", (run,))
+        return in_words(rows[0][0]) if rows and rows[0][0] is not None else None
 
     def take_over(self, run: str, decide: Decide, *, force: bool = False) -> list[Event] | None:
         """Take a run from its driver and record what follows from that, in one step.

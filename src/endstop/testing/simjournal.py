@@ -179,6 +179,10 @@ class SimJournal:
         """See `store.protocol.Journal`."""
         return self.inner.adopt(run)
 
+    def driver(self, run: str) -> str | None:
+        """See `store.protocol.Journal`."""
+        return self.inner.driver(run)
+
     def release(self, run: str) -> None:
         """See `store.protocol.Journal`."""
         self.inner.release(run)
@@ -252,6 +256,10 @@ class OutsideJournal:
     def adopt(self, run: str) -> bool:
         """See `store.protocol.Journal`."""
         return self._inner.adopt(run)
+
+    def driver(self, run: str) -> str | None:
+        """See `store.protocol.Journal`."""
+        return self._inner.driver(run)
 
     def release(self, run: str) -> None:
         """See `store.protocol.Journal`."""
