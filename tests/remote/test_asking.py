@@ -108,7 +108,7 @@ async def test_a_stop_withdraws_the_question_and_reaches_the_agent(server: Serve
 async def test_a_question_that_was_answered_elsewhere_is_withdrawn(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("endstop.agents.remote_following.HOLD_S", 0.1)
+    monkeypatch.setattr("endstop.agents.remote_asking.LOOK_S", 0.1)
     agent = remote(server.url)
     async with running() as run:
         handle = delegate(agent, "ask well?", run=run)

@@ -347,6 +347,100 @@ async def test_a_question_that_is_shown_once_more_is_not_asked_twice() -> None:
         assert messages == 2, "the task, and one answer"
 
 
+def result(found: Any) -> bytes:
+    return http(json.dumps({"jsonrpc": "2.0", "id": 1, "result": found}).encode())
+
+
+def refusal(words: str, code: int = -32603) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": words}}
+
+
+@loop_test
+async def test_a_last_frame_that_says_why_a_stream_ends_is_no_end_of_the_task() -> None:
+    gone = b"event: error\ndata: " + json.dumps(refusal("too slow")).encode() + b"\n\n"
+    subscribed = 0
+
+    def answer(path: str, method: str, asked: dict[str, Any]) -> bytes:
+        nonlocal subscribed
+        if "Message" in method:
+            return stream(event({"task": task("WORKING")}), gone)
+        if method == "SubscribeToTask":
+            subscribed += 1
+            done = event({"task": task("COMPLETED")})
+            return stream(event({"task": task("WORKING")}), gone if subscribed < 3 else done)
+        return result(task("COMPLETED" if subscribed > 2 else "WORKING"))
+
+    async with hostile(answer) as url, running() as run:
+        await delegate(remote(url), "echo", run=run)
+        assert subscribed == 3
+
+
+@loop_test
+async def test_a_server_that_is_busy_is_asked_again() -> None:
+    sent = 0
+
+    def answer(path: str, method: str, asked: dict[str, Any]) -> bytes:
+        nonlocal sent
+        sent += "Message" in method
+        if sent <= 2:
+            return http(b"later", "text/plain", status=503 if sent == 1 else 429)
+        return (
+            stream(event({"task": task("COMPLETED")}))
+            if "Message" in method
+            else result(task("COMPLETED"))
+        )
+
+    async with hostile(answer) as url, running() as run:
+        await delegate(remote(url), "echo", run=run)
+        assert sent == 3
+
+
+@loop_test
+@pytest.mark.parametrize("arrived", [False, True])
+async def test_an_answer_that_was_lost_is_sent_again_unless_it_had_arrived(arrived: bool) -> None:
+    ids: list[str] = []
+
+    def answer(path: str, method: str, asked: dict[str, Any]) -> bytes:
+        if "Message" in method:
+            ids.append(asked["params"]["message"]["messageId"])
+            if len(ids) == 1:
+                return result({"task": task("INPUT_REQUIRED")})
+            if len(ids) == 2:
+                return b""
+            return result({"task": task("COMPLETED")})
+        waiting = len(ids) == 1 or (len(ids) == 2 and not arrived)
+        return result(task("INPUT_REQUIRED" if waiting else "COMPLETED"))
+
+    asked_for: list[str] = []
+    async with hostile(answer) as url, running() as run:
+        run._runtime.answer_with(lambda one: asked_for.append(one.text) or "yes")
+        handle = delegate(remote(url, streaming=False), "echo", run=run)
+        await handle
+        once = f"{handle.id}-answer-1"
+        assert ids[1:] == ([once] if arrived else [once, once])
+        assert len(asked_for) == 1, "the human is asked once"
+
+
+@loop_test
+async def test_an_answer_that_is_refused_is_a_failure_in_words() -> None:
+    messages = 0
+
+    def answer(path: str, method: str, asked: dict[str, Any]) -> bytes:
+        nonlocal messages
+        messages += "Message" in method
+        if messages > 1 and "Message" in method:
+            return http(json.dumps(refusal("not like this", -32602)).encode())
+        found = task("INPUT_REQUIRED")
+        return result({"task": found} if "Message" in method else found)
+
+    async with hostile(answer) as url, running() as run:
+        run._runtime.answer_with(lambda one: "yes")
+        with pytest.raises(
+            DelegationFailed, match=r"refused the answer to its question: .*not like"
+        ):
+            await delegate(remote(url, streaming=False), "echo", run=run)
+
+
 @loop_test
 async def test_an_answer_without_an_end_is_cut_off() -> None:
     endless = b'{"jsonrpc": "2.0", "id": 1, "result": "' + b"x" * (ANSWER_BYTES + 10) + b'"}'

@@ -24,8 +24,6 @@ from typing import Any
 
 from a2a.types import (
     Message,
-    Part,
-    Role,
     SendMessageConfiguration,
     SendMessageRequest,
     StreamResponse,
@@ -33,10 +31,10 @@ from a2a.types import (
 
 from endstop.agents.agent import Failure, Patience, Status
 from endstop.agents.errors import AgentError
-from endstop.agents.remote_view import Shown, View
-from endstop.agents.remote_wire import Kind, Wire, WireError
+from endstop.agents.remote_asking import Asker, message_to
+from endstop.agents.remote_view import View
+from endstop.agents.remote_wire import FINAL, Kind, Wire, WireError
 from endstop.core.text import describe_error
-from endstop.errors import Stopped, Unanswered
 from endstop.tools.context import AsyncContext
 
 log = logging.getLogger("endstop.agents")
@@ -50,7 +48,6 @@ TOLD_EVERY_S = 0.2
 STOPS_MAX = 5
 """How often a cancel is sent to an agent that refuses it; to one out of reach, on and on."""
 _LOST = frozenset({Kind.UNSENT, Kind.UNREACHABLE, Kind.SILENT})
-_FINAL = frozenset({Kind.NOT_FOUND, Kind.REFUSED})
 _UNKNOWN = frozenset({Kind.UNREACHABLE, Kind.SILENT, Kind.GARBAGE})
 
 
@@ -74,11 +71,12 @@ class Following:
         self._wire = wire
         self._terms = terms
         self._ctx = ctx
+        probe_s = terms.patience.probe_s
+        self._asker = Asker(terms.name, self.view, wire, ctx, probe_s, self._send)
         self._problem: WireError | None = None
         self._raised = 0
         self._lost_at: float | None = None
         self._nonsense = 0
-        self._answers = 0
         self._told_at = 0.0
         self._stopping = False
         self._refusals = 0
@@ -91,7 +89,7 @@ class Following:
 
     async def submit(self, prompt: str, message_id: str) -> dict[str, Any]:
         """Send the prompt and return the reference. Raises AgentError."""
-        self._begin(self._message(prompt, message_id))
+        self._begin(message_to(self.view, prompt, message_id))
         try:
             return await asyncio.shield(self._taken)
         finally:
@@ -226,14 +224,23 @@ class Following:
             if view.over:
                 return
             if view.asks and not self._stopping:
-                await self._ask()
-            elif await self._streams():
-                idle_s = self._terms.idle_s
-                await self._read(self._wire.subscribe(view.task_id, first_s=probe_s, idle_s=idle_s))
+                self._stopping = not await self._asker.ask()
+            elif not await self._asker.send_again() and await self._streams():
+                await self._subscribe(probe_s)
         except WireError as error:
-            # Unsupported: such as a task that came to rest, or an end, in this moment.
-            if error.kind is not Kind.UNSUPPORTED:
-                self._note_trouble(error)
+            self._note_trouble(error)
+
+    async def _subscribe(self, first_s: float) -> None:
+        """Read on where there is a stream; where there is none just now, there is the next look."""
+        idle_s = self._terms.idle_s
+        try:
+            await self._read(
+                self._wire.subscribe(self.view.task_id, first_s=first_s, idle_s=idle_s)
+            )
+        except WireError as error:
+            # Such as a task that came to rest, or to an end, in this moment.
+            if error.kind not in (Kind.UNSUPPORTED, Kind.REFUSED):
+                raise
 
     async def _streams(self) -> bool:
         if self._terms.streaming is not None:
@@ -265,20 +272,32 @@ class Following:
             reading.result()
 
     async def _take_in(self, answers: AsyncGenerator[StreamResponse]) -> None:
-        async with aclosing(answers):
-            async for one in answers:
-                before = self.view.shown
-                self.view.apply(one)
-                self._all_is_well()
-                reference = self.view.reference
-                if reference is not None and not self._taken.done():
-                    self._taken.set_result(reference)
-                if self.view.over:
-                    self._news.set()
-                if self.view.over or self.view.asks:
-                    return
-                if self.view.shown != before:
-                    self._tell_progress(self.view.shown[3])
+        came = False
+        try:
+            async with aclosing(answers):
+                async for one in answers:
+                    came = True
+                    if self._took_last(one):
+                        return
+        except WireError as error:
+            if not came or error.kind not in FINAL:
+                raise
+            # A last frame that says why the stream ends: the task goes on.
+            raise WireError(Kind.UNREACHABLE, str(error)) from error
+
+    def _took_last(self, one: StreamResponse) -> bool:
+        """Take in one event; true where no further one is waited for."""
+        before = self.view.shown
+        self.view.apply(one)
+        self._all_is_well()
+        reference = self.view.reference
+        if reference is not None and not self._taken.done():
+            self._taken.set_result(reference)
+        if self.view.over:
+            self._news.set()
+        elif self.view.shown != before and not self.view.asks:
+            self._tell_progress(self.view.shown[3])
+        return self.view.over or self.view.asks
 
     def _tell_progress(self, words: str) -> None:
         """What the agent says of its work; not more often than anybody could read."""
@@ -298,7 +317,7 @@ class Following:
         """A failed round: forgiven for a while where it may pass."""
         log.debug("agent %s, task %s: %s", self._terms.name, self.view.task_id, error)
         now = self.loop.time()
-        if error.kind in _FINAL:
+        if error.kind in FINAL:
             self._give_up(error)
         elif error.kind in _LOST:
             if self._lost_at is None:
@@ -315,7 +334,7 @@ class Following:
         self._problem = error
         self._news.set()
 
-    # --- stopping and asking ----------------------------------------------------------------------
+    # --- stopping ---------------------------------------------------------------------------------
 
     async def _pass_on_stop(self, limit_s: float) -> None:
         view = self.view
@@ -334,47 +353,3 @@ class Following:
             view.apply_task(await self._wire.get(view.task_id, limit_s))
         if view.over:
             self._news.set()
-
-    async def _ask(self) -> None:
-        """Ask a human what the agent wants to know, and send the answer to the task."""
-        ctx, view, asked = self._ctx, self.view, self.view.shown
-        if ctx is None:
-            words = f"agent {self._terms.name} asks, and nobody can be asked here: {asked[3]}"
-            view.end(Status.FAILED, Failure(words))
-            return
-        asking = self.loop.create_task(ctx.ask(view.question))
-        try:
-            while not asking.done():
-                await asyncio.wait({asking}, timeout=HOLD_S)
-                if not asking.done() and not await self._still_asks(asked):
-                    # Answered elsewhere, or over: the question is withdrawn.
-                    return
-            answer = asking.result()
-        except (Stopped, Unanswered):
-            # From here on only the state of the task counts.
-            self._stopping = True
-            return
-        finally:
-            asking.cancel()
-        view.answered = asked
-        view.moved = True
-        self._answers += 1
-        await self._send(self._message(answer, f"{ctx.effect_key}-answer-{self._answers}"))
-
-    async def _still_asks(self, asked: Shown) -> bool:
-        view = self.view
-        try:
-            view.apply_task(await self._wire.get(view.task_id, self._terms.patience.probe_s))
-        except WireError as error:
-            log.debug("agent %s, task %s: %s", self._terms.name, view.task_id, error)
-            return error.kind not in _FINAL
-        return view.shown == asked
-
-    def _message(self, text: str, message_id: str) -> Message:
-        return Message(
-            message_id=message_id,
-            role=Role.ROLE_USER,
-            task_id=self.view.task_id,
-            context_id=self.view.context_id,
-            parts=[Part(text=text)],
-        )

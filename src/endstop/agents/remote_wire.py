@@ -46,7 +46,9 @@ BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 ANSWER_BYTES = 32 * 1024 * 1024
 """Bytes of one answer, or of one event of a stream."""
 _HERE = frozenset({"127.0.0.1", "localhost", "[::1]"})
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_BUSY = frozenset({429, 503})
+"""By these a server says that it did not take the request: as if nothing had been sent."""
+_PASSING = frozenset({408, 425, 500, 502, 504})
 
 
 class Kind(StrEnum):
@@ -62,6 +64,8 @@ class Kind(StrEnum):
     NOT_CANCELABLE = "not cancelable"
 
 
+FINAL = frozenset({Kind.NOT_FOUND, Kind.REFUSED})
+"""Kinds that asking again does not change."""
 _AWAY = frozenset({Kind.UNSENT, Kind.UNREACHABLE})
 
 
@@ -264,8 +268,10 @@ def _explained(error: Exception) -> WireError:
 def _kind_of(error: A2AError, cause: BaseException | None) -> Kind:
     match cause:
         case httpx.HTTPStatusError():
-            passing = cause.response.status_code in _PASSING
-            return Kind.UNREACHABLE if passing else Kind.REFUSED
+            status = cause.response.status_code
+            if status in _BUSY:
+                return Kind.UNSENT
+            return Kind.UNREACHABLE if status in _PASSING else Kind.REFUSED
         case httpx.ConnectError() | httpx.ConnectTimeout():
             return Kind.UNSENT
         case httpx.DecodingError():
