@@ -76,9 +76,13 @@ def make(phase: str) -> ModelAgent:
 async def main(phase: str, journal: str) -> None:
     """Drive it until somebody kills this program."""
 
+    seen: set[type] = set()
+
     def watch(event: e.Event) -> None:
-        if isinstance(event, e.ApprovalAsked):
-            note("approval asked")
+        if isinstance(event, e.ApprovalAsked | e.CallSettled) and type(event) not in seen:
+            seen.add(type(event))
+            if len(seen) == 2:
+                note("approval asked, and the call before it is over")
         if isinstance(event, e.Noted) and event.body.get("text") == "faster":
             note("steered")
 

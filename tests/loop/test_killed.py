@@ -28,7 +28,7 @@ REACHED = {
     "first reply": "asked 1",
     "batch": "hold",
     "steered": "steered",
-    "approval": "approval asked",
+    "approval": "approval asked, and the call before it is over",
     "second reply": "asked 2",
     "last reply": "asked 3",
 }

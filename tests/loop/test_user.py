@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -52,8 +53,9 @@ def test_steering_skips_what_has_not_begun_and_is_no_cancel(from_thread: bool) -
                 thread.join()
             else:
                 assert loop.steer("rather not")
-            while len(runtime.calls()) != 1:
-                await asyncio.sleep(0.001)
+            async with asyncio.timeout(10):
+                while len(runtime.calls()) > 1:
+                    await asyncio.sleep(0.001)
             gate.set()
             result = await going
             events = [one.event for one in runtime.engine.journal.read("r1")]
@@ -227,12 +229,12 @@ def test_what_is_said_while_calls_are_handed_in_still_skips_those_that_have_not_
         return name
 
     class Late(Loop):
-        async def _submit(self) -> None:
+        async def _hand_in(self, *given: Any, **more: Any) -> None:
             assert self.steer("rather not")
             # Rung before the batch is there.
             await asyncio.sleep(0.01)
             asyncio.get_running_loop().call_later(0.05, gate.set)
-            await super()._submit()
+            await super()._hand_in(*given, **more)
 
     async def scene() -> LoopResult:
         model = Scripted([Say(calls=[("work", {"name": name}) for name in "ab"]), "done"])

@@ -77,7 +77,7 @@ LOOPING: tuple[Mutant, ...] = (
         "calls of a reply that was not asked for any more begin",
         "1 one-door",
         "agents/loop.py",
-        "        if self.transcript.unheard:\n            # Said",
+        "        if unheard:\n            # Said",
         "        if False:\n            # Said",
         USER,
     ),
@@ -110,7 +110,8 @@ LOOPING: tuple[Mutant, ...] = (
         "10 no-blind-retry",
         "agents/loop.py",
         "                await self._batch(self.run.finish())\n",
-        "                await self._submit()\n",
+        "                assert self.transcript.turn is not None\n"
+        "                await self._hand_in(self.transcript.turn.reply.calls, False)\n",
         RESUME,
     ),
     _planted(
@@ -165,8 +166,8 @@ LOOPING: tuple[Mutant, ...] = (
         "a runtime that closes leaves its loops a success",
         "3 one-ending",
         "agents/loop.py",
-        "        self.runtime.driven.add(self.run.id)\n",
-        "",
+        "        self._news.listen()\n        self.runtime.driven[self.run.id] = False\n",
+        "        self._news.listen()\n",
         STOPS,
     ),
 )

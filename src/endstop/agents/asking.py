@@ -17,6 +17,12 @@ log = logging.getLogger("endstop.agents")
 
 Wait = Callable[[asyncio.Task[ModelReply | ModelError], float | None], Awaitable[None]]
 
+AGAIN_S = (0.2, 1.0, 4.0)
+"""Rests before a reply that broke off is asked for again, in seconds."""
+
+OF_A_MOMENT = frozenset({"broken_stream", "timeout"})
+"""Kinds of `ModelError` after which the loop itself asks again; the rest the model has tried."""
+
 CLOSE_S = 2.0
 """How long the loop waits for a model that it stopped (law 6 bounded-stop)."""
 

@@ -27,13 +27,14 @@ they happen, on the loop's thread; what it raises is logged and changes nothing 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import sys
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from endstop.adapters.reply import read_reply
 from endstop.agents import limits, notes
-from endstop.agents.asking import Asking
+from endstop.agents.asking import AGAIN_S, OF_A_MOMENT, Asking
 from endstop.agents.endings import (
     Began,
     LoopResult,
@@ -49,7 +50,9 @@ from endstop.agents.news import News
 from endstop.agents.transcript import Step, Transcript
 from endstop.core import inputs as i
 from endstop.core.budget import Budget
-from endstop.core.terms import Mode, Outcome, Reason, Refusal
+from endstop.core.inputs import Note
+from endstop.core.noting import make_note
+from endstop.core.terms import Mode, Outcome, Reason, Refusal, ToolCall
 from endstop.errors import CallerError, JournalError, NotFound, StaleWriter
 from endstop.run.base import BatchTerms
 from endstop.run.handles import Run
@@ -57,12 +60,6 @@ from endstop.run.runtime import Runtime
 
 if TYPE_CHECKING:
     from endstop.agents.model_agent import ModelAgent
-
-AGAIN_S = (0.2, 1.0, 4.0)
-"""Rests before a reply that broke off is asked for again, in seconds."""
-
-OF_A_MOMENT = frozenset({"broken_stream", "timeout"})
-"""Kinds of `ModelError` after which the loop itself asks again; the rest the model has tried."""
 
 
 class Loop:
@@ -87,7 +84,10 @@ class Loop:
         self._breaks = 0
         self._cancelled = False
         self._news: News | None = None
+        # What was said before this loop is known to whoever watches.
+        self._shown = sys.maxsize
         self._sync()
+        self._shown = self.transcript.turns
         self._used_s = self.transcript.ran_s
 
     # -- what a user says
@@ -145,7 +145,9 @@ class Loop:
             return self._close(Outcome.FAILED, close)
         match self.transcript.step:
             case Step.SUBMIT:
-                await self._submit()
+                # A reply that somebody recorded without its calls.
+                assert self.transcript.turn is not None, "a reply comes before its calls"
+                await self._hand_in(self.transcript.turn.reply.calls, self.transcript.unheard)
             case Step.WAIT:
                 await self._batch(self.run.finish())
             case Step.ASK:
@@ -203,6 +205,11 @@ class Loop:
             self._seq = recorded.seq
             self.transcript.apply(recorded.event)
         self.transcript.terminate(self.agent.offered)
+        turn, number = self.transcript.turn, self.transcript.turns
+        if turn is not None and number > self._shown:
+            self._shown = number
+            said, calls = turn.reply.text, len(turn.reply.calls)
+            self._show(Replied(run=self.run.id, turn=number, text=said, calls=calls))
 
     # -- limits
 
@@ -236,11 +243,13 @@ class Loop:
             if reply is None:
                 self._void(turn, "the loop was stopped, or is out of time")
                 return None
-            self._record(reply, [said.number for said in heard], turn)
+            await self._take(reply, [said.number for said in heard])
         except ModelError as error:
             self._void(turn, str(error))
             return await self._broke(error)
-        self._breaks = 0
+        if self.transcript.turns < turn:
+            # The run was over first: nothing of the reply is recorded, and nothing of it runs.
+            self._void(turn, "the run is over")
         return None
 
     async def _reply(self, ask: Ask, turn: int) -> ModelReply | None:
@@ -262,21 +271,24 @@ class Loop:
             self.runtime.driven[self.run.id] = False
             self._used_s += loop.time() - began
 
-    def _record(self, reply: ModelReply, heard: list[int], turn: int) -> None:
-        """Note a reply before anything of it is acted on (law 15 record-first)."""
+    async def _take(self, reply: ModelReply, heard: list[int]) -> None:
+        """Record a reply, in one piece with its calls, and see those to their answers (law 15)."""
         format = self.agent.model.format
         try:
-            read = read_reply(reply.body, format)
+            calls = read_reply(reply.body, format).calls
             body = notes.reply_note(reply, format, heard, self._used_s)
-            noted = self.run.note(notes.REPLY, body, spent=reply.usage.cost)
+            note = make_note(self.run.id, notes.REPLY, body, spent=reply.usage.cost)
         except CallerError as error:
             words = f"The reply of model {self.agent.model.name!r} cannot be read: {error}"
             raise ModelError("broken_stream", words) from error
-        if not noted:
-            self._void(turn, "the run is over")
-            return
-        calls = len(read.calls)
-        self._show(Replied(run=self.run.id, turn=turn, text=read.text, calls=calls))
+        self._breaks = 0
+        if calls:
+            self._sync()
+            unheard = any(said.number not in heard for said in self.transcript.said)
+            await self._hand_in(calls, unheard, note)
+        else:
+            self._engine.tell(note)
+            self._sync()
 
     async def _broke(self, error: ModelError) -> tuple[str, str] | None:
         """A reply did not come: rest and let it be asked again, or say why not."""
@@ -291,11 +303,11 @@ class Loop:
 
     # -- the calls
 
-    async def _submit(self) -> None:
-        turn = self.transcript.turn
-        assert turn is not None, "a reply comes before its calls"
-        calls = turn.reply.calls
-        if self.transcript.unheard:
+    async def _hand_in(
+        self, calls: Sequence[ToolCall], unheard: bool, note: Note | None = None
+    ) -> None:
+        """Hand in the calls of a reply, with its note; none of an ended run (law 1 one-door)."""
+        if unheard:
             # Said while the model was replying: none of this was asked for with that in mind.
             superseded = Refusal(reason=Reason.SUPERSEDED, message="")
             refused = dict.fromkeys(range(len(calls)), superseded)
@@ -310,7 +322,7 @@ class Loop:
             refused=refused,
         )
         with self.run._uses:
-            await self._batch(self.runtime._execute(self.run, calls, terms))
+            await self._batch(self.runtime._execute(self.run, calls, terms, note))
 
     async def _batch(self, work: Coroutine[Any, Any, Any]) -> None:
         """See the calls of a reply to their answers, whatever comes in between."""

@@ -158,9 +158,15 @@ class Runtime(AsyncHooks, BaseRuntime):
         async with self.run() as run:
             return await run.execute(calls, **terms)
 
-    async def _execute(self, run: Run, calls: Iterable[ToolCall], terms: BatchTerms) -> BatchResult:
+    async def _execute(
+        self, run: Run, calls: Iterable[ToolCall], terms: BatchTerms, note: i.Note | None = None
+    ) -> BatchResult:
+        """See `Run.execute`. A `note` is recorded with the calls; where the run takes none any
+        more, there is no batch, and its result is empty."""
         self._start()
-        batch, unprepared = self._submit(run.id, calls, terms)
+        batch, unprepared = self._submit(run.id, calls, terms, note=note)
+        if not batch:
+            return BatchResult(batch, [])
         for call_id, plan in unprepared:
             self._begin_preparing(call_id, run.id, plan)
         parked = self._parking.begin()
