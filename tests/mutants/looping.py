@@ -165,9 +165,9 @@ LOOPING: tuple[Mutant, ...] = (
     _planted(
         "a runtime that closes leaves its loops a success",
         "3 one-ending",
-        "agents/loop.py",
-        "        self._news.listen()\n        self.runtime.driven[self.run.id] = False\n",
-        "        self._news.listen()\n",
+        "run/stopping.py",
+        "reversed(said) if run.id in self.driven else said:",
+        "said:",
         STOPS,
     ),
 )
