@@ -301,3 +301,34 @@ def test_it_says_what_it_serves_and_where(tmp_path: Path) -> None:
     assert "needed, from alice" in said
     assert "0123456789abcdef0123" not in said
     assert "tasks are gone when this ends" in said
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run some Python."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("missing", ["a2a", "uvicorn"])
+def test_a_missing_extra_is_said_in_words(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None\nfrom endstop.cli.main import main; main()"
+    done = python(code, "serve", str(AGENT), "--port", "0")
+    assert done.returncode == 2
+    assert done.stderr == f"endstop: serving an agent needs {missing}: install endstop[server]\n"
+
+
+def test_nothing_of_the_server_is_imported_before_it_is_asked_for() -> None:
+    code = (
+        "import sys, endstop, endstop.a2a, endstop.server, endstop.cli.main\n"
+        "print(sorted({'a2a', 'starlette', 'uvicorn', 'grpc', 'uvloop', 'httpx'} "
+        "& set(sys.modules)))"
+    )
+    done = python(code)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

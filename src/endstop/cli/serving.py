@@ -78,12 +78,14 @@ def run(wanted: Wanted) -> int:
     os.environ.setdefault(OTEL, "false")
     # gRPC says by itself what is said here in words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from endstop.server import Tokens, need_extra
+    from endstop.server import need_extra
 
     try:
         need_extra()
     except ImportError as error:
         raise CallerError(str(error)) from None
+    from endstop.server import Tokens
+
     given = wanted.tokens or tuple(os.environ.get("ENDSTOP_TOKEN", "").split())
     tokens = Tokens.read(given)
     _hear(quiet=wanted.quiet)
