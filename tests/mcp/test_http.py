@@ -120,6 +120,11 @@ def test_a_server_that_goes_and_comes_back(tmp_path: Path) -> None:
             assert "could not be reached" in (lost.error or "")
             at.start()
             assert one(server, "put", key="x").value == "put x"
+            # This time nobody notices: the server refuses the old session, and nothing has run.
+            at.end()
+            at.start()
+            assert one(server, "put", key="y").value == "put y"
+        assert marks(tmp_path) == ["put x", "put y"], "law 10 no-blind-retry"
     finally:
         at.end()
 
@@ -231,7 +236,9 @@ def test_headers_go_with_every_request(web: str) -> None:
         assert one(server, "fine").value == "fine"
 
 
-def test_one_broken_request_does_not_touch_the_others(web: str) -> None:
+def test_one_broken_request_does_not_touch_the_others(
+    web: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with McpServer.http(f"{web}/sound") as server:
         with BlockingRuntime(server.tools_now(), config=config()) as runtime:
             names = ["breaks", "fine", "huge", "error", "fine"]
@@ -241,6 +248,7 @@ def test_one_broken_request_does_not_touch_the_others(web: str) -> None:
         assert "HTTP status 500" in (results[3].error or "")
         assert "secret things" not in (results[3].error or "")
         assert [results[n].value for n in (1, 4)] == ["fine", "fine"], "law 14 isolated-siblings"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_silent_server_is_abandoned_and_a_hung_notice_holds_up_nothing(web: str) -> None:

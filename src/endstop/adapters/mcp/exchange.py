@@ -129,6 +129,24 @@ class Exchange:
     async def _run(self) -> Any:
         self._task = asyncio.current_task()
         exchanging.set(self)
+        live = await self._reach()
+        try:
+            answer = await self._converse(live)
+        except MCPError as error:
+            if self.request_id not in live.refused:
+                raise await self._failure(live, error) from None
+            # The server knew nothing of the session and took nothing in: this is no second attempt.
+            self._live = self.request_id = None
+            live = await self._reach()
+            try:
+                answer = await self._converse(live)
+            except MCPError as again:
+                raise await self._failure(live, again) from None
+        self.link.worked()
+        return read_result(answer, self.link.terms.result_bytes)
+
+    async def _reach(self) -> Live:
+        """The connection, unless a stop comes first."""
         if self.stopping or self.ctx.cancelled:
             raise Stopped("nothing was sent")
         try:
@@ -137,12 +155,14 @@ class Exchange:
             raise Stopped("nothing was sent") from None
         if self.stopping or self.ctx.cancelled:
             raise Stopped("nothing was sent")
+        return live
+
+    async def _converse(self, live: Live) -> types.CallToolResult:
+        """Send it and wait for its answer, with all that the server asks meanwhile."""
         self._live = live
         live.exchanges.add(self)
         try:
-            answer = await self._answer(live)
-        except MCPError as error:
-            raise await self._failure(live, error) from None
+            return await self._answer(live)
         except ValidationError as error:
             raise live.problem(f"tool {quoted(self.tool, 80)}: {explained(error)}") from None
         finally:
@@ -150,8 +170,6 @@ class Exchange:
             for asking in tuple(self.asks):
                 # What the server asked for this call is nobody's question any more.
                 asking.cancel()
-        self.link.worked()
-        return read_result(answer, self.link.terms.result_bytes)
 
     async def _answer(self, live: Live) -> types.CallToolResult:
         session = live.session
@@ -192,10 +210,11 @@ class Exchange:
             return live.problem(words) if live.proved_dead else McpLost(str(live.problem(words)))
         words = f"tool {quoted(self.tool, 80)}: {said}"
         code = error.error.code
-        if live.gone.is_set():
+        broken = code == CONNECTION_CLOSED and said.startswith("SSE stream")
+        if code == CONNECTION_CLOSED and not broken and live.gone.is_set():
             # Only a close ends a connection that calls are on.
             return McpLost(str(live.problem(f"it was closed while tool {self.tool} ran")))
-        if code == UNREACHABLE or (code == CONNECTION_CLOSED and said.startswith("SSE stream")):
+        if code == UNREACHABLE or broken:
             if self.stopping and self.request_id in live.clean:
                 return Stopped("the server has ended the call")
             return McpLost(str(live.problem(words)))

@@ -19,10 +19,11 @@ from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import PARSE_ERROR, JSONRPCError, JSONRPCResponse
 
 from endstop.adapters.mcp.errors import UNREACHABLE, quoted
 from endstop.adapters.mcp.live import Live
-from endstop.adapters.mcp.stdio import MESSAGE_BYTES
+from endstop.adapters.mcp.stdio import MESSAGE_BYTES, read_line
 from endstop.core.text import safe_text
 
 CONNECT_S = 10.0
@@ -32,6 +33,7 @@ ASIDE_S = 10.0
 ASIDE_MAX = 100
 GOODBYE_S = 1.0
 _ERROR_BYTES = 64 << 10
+_FRAMING = frozenset({"content-length", "transfer-encoding", "content-encoding"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +105,17 @@ class _Wary(httpx2.AsyncBaseTransport):
             self._live.stale = words
             return _answer(request, words)
         if response.status_code >= 400:
-            return await self._refused(request, response)
+            return await self._refused(request, response, number)
         if encoding := response.headers.get("content-encoding"):
             await response.aclose()
             return _answer(request, f"its answer is packed ({quoted(encoding, 40)}), unasked")
-        return self._bounded(response, number)
+        kind = response.headers.get("content-type", "").lower()
+        if response.status_code != 200 or kind.startswith("text/event-stream"):
+            return self._bounded(response, number)
+        if not kind.startswith("application/json"):
+            await response.aclose()
+            return _answer(request, f"its answer is {quoted(kind, 60) or 'nothing'}, not MCP")
+        return await self._whole(request, response, number)
 
     async def aclose(self) -> None:
         for task in tuple(self._aside):
@@ -123,11 +131,13 @@ class _Wary(httpx2.AsyncBaseTransport):
             # Nobody waits for it; what it was about shows in the call itself.
             return
 
-    async def _refused(self, request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    async def _refused(
+        self, request: httpx2.Request, response: httpx2.Response, number: int | str | None
+    ) -> httpx2.Response:
         """An HTTP error as a JSON-RPC error; the server's own is passed on."""
         body = bytearray()
         try:
-            async with asyncio.timeout(ASIDE_S), aclosing(aiter_of(response)) as chunks:
+            async with asyncio.timeout(ASIDE_S), aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
                     body += chunk
                     if len(body) > _ERROR_BYTES:
@@ -139,6 +149,7 @@ class _Wary(httpx2.AsyncBaseTransport):
         status = response.status_code
         if status == 404 and "mcp-session-id" in request.headers:
             self._live.stale = "the server has ended the session"
+            self._live.refused.add(number)
         if _is_error(bytes(body)):
             headers = {"content-type": "application/json"}
             return httpx2.Response(status, headers=headers, content=bytes(body), request=request)
@@ -149,6 +160,31 @@ class _Wary(httpx2.AsyncBaseTransport):
             # The SDK takes it for "method not found" and goes on from there.
             return httpx2.Response(status, request=request)
         return _answer(request, words)
+
+    async def _whole(
+        self, request: httpx2.Request, response: httpx2.Response, number: int | str | None
+    ) -> httpx2.Response:
+        """An answer in one piece, read to its end and checked before the SDK sees it."""
+        body = bytearray()
+        try:
+            async with aclosing(response.aiter_raw()) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > self._limit:
+                        words = f"its answer is longer than {self._limit} bytes"
+                        return _answer(request, words, PARSE_ERROR)
+        except (httpx2.TransportError, OSError) as error:
+            return _answer(request, f"its answer broke off: {_words(error)}")
+        finally:
+            await response.aclose()
+        message = read_line(bytes(body))
+        if message is None:
+            return _answer(request, "its answer is not valid JSON-RPC", PARSE_ERROR)
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and number is not None:
+            message.id = number
+        headers = {name: value for name, value in response.headers.items() if name not in _FRAMING}
+        content = message.model_dump_json(by_alias=True, exclude_unset=True)
+        return httpx2.Response(200, headers=headers, content=content, request=request)
 
     def _bounded(self, response: httpx2.Response, number: int | str | None) -> httpx2.Response:
         kind = response.headers.get("content-type", "").lower()
@@ -195,11 +231,6 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-def aiter_of(response: httpx2.Response) -> Any:
-    """The raw bytes of a response as a generator that can be closed."""
-    return response.aiter_raw()
-
-
 def _asks(content: bytes) -> tuple[bool, int | str | None]:
     """Whether a message wants an answer, and under which id."""
     try:
@@ -218,9 +249,9 @@ def _is_error(body: bytes) -> bool:
     return isinstance(message, dict) and isinstance(message.get("error"), dict)
 
 
-def _answer(request: httpx2.Request, words: str) -> httpx2.Response:
+def _answer(request: httpx2.Request, words: str, code: int = UNREACHABLE) -> httpx2.Response:
     """A JSON-RPC error that says what happened to this request."""
-    error = {"code": UNREACHABLE, "message": safe_text(words, 500)}
+    error = {"code": code, "message": safe_text(words, 500)}
     body = {"jsonrpc": "2.0", "id": None, "error": error}
     return httpx2.Response(502, json=body, request=request)
 

@@ -56,6 +56,8 @@ class Live:
     why: str | None = None
     stale: str | None = None
     """Why the next call is to have a new connection, while calls on this one go on."""
+    refused: set[int | str | None] = field(default_factory=set)
+    """Requests that the server refused at its door: its session was over, and nothing ran."""
     clean: set[int | str] = field(default_factory=set)
     """Requests whose answer's stream the server has ended properly, without an answer."""
 
