@@ -322,4 +322,29 @@ RUNS: tuple[Mutant, ...] = (
         "    if owner is None or owner.host != _host():\n        return False\n",
         ("tests/recovery/test_other_host.py",),
     ),
+    # what is known of a call that is made again, and what a lost one has cost
+    _planted(
+        "the same call again is not told of the one before",
+        "10 no-blind-retry",
+        "core/decide.py",
+        "    return _granted(run=run, call=call.id, reserved=call.cost, earlier=earlier)\n",
+        "    return _granted(run=run, call=call.id, reserved=call.cost, earlier=None)\n",
+        ("tests/exhaustive/test_two_calls.py::test_every_order_keeps_every_law[fenced and closed]",),
+    ),
+    _planted(
+        "the same call again runs beside the one before",
+        "10 no-blind-retry",
+        "core/again.py",
+        "    if before is None or not before.alive:\n",
+        "    if True:\n",
+        ("tests/exhaustive/test_two_calls.py::test_every_order_keeps_every_law[fenced and closed]",),
+    ),
+    _planted(
+        "the answer of a lost call forgets what it cost",
+        "20 paid-once",
+        "core/recovery.py",
+        "            spent=self._spent.get(call, ()),\n",
+        "",
+        ("tests/cases/test_resumed.py",),
+    ),
 )

@@ -110,3 +110,48 @@ def test_a_run_that_nobody_knows_cannot_be_continued(street: Street, kind: str) 
     house = street.open(kind, [charge_of()])
     with pytest.raises(NotFound, match="no run 'gone' to continue"):
         house.run("s", after="gone")
+
+
+def test_two_identical_calls_in_one_batch_are_both_told_of_the_one_before(
+    street: Street, kind: str
+) -> None:
+    """Neither hides it from the other; each runs once, and each says so to the model."""
+    house = street.open(kind, [charge_of(resources=[])])
+    run = house.run("r")
+    assert again(house, run, n=1).effect is Effect.UNKNOWN
+    both = run.execute([call("charge", "a", n=1), call("charge", "b", n=1)])
+    assert [one.earlier.call for one in both if one.earlier] == ["r/0.0", "r/0.0"]
+    assert all("issued before as r/0.0" in one.text for one in both)
+    assert [one.outcome for one in both] == [Outcome.FAILED] * 2
+    third = again(house, run, n=1)
+    assert third.earlier is not None
+    assert third.earlier.call in ("r/1.0", "r/1.1"), "the last one that is not known"
+
+
+def test_of_two_identical_calls_one_after_the_other_the_second_hears_of_the_first(
+    street: Street, kind: str
+) -> None:
+    house = street.open(kind, [charge_of()])
+    run = house.run("r")
+    first, second = run.execute([call("charge", n=1), call("charge", n=1)], parallel=1)
+    assert first.earlier is None
+    assert second.earlier is not None
+    assert second.earlier.call == "r/0.0"
+
+
+def test_two_identical_calls_are_both_refused_while_the_one_before_lives(
+    street: Street, kind: str
+) -> None:
+    door = street.door()
+    house = street.open(kind, [charge_of(door, resources=[])], config=quick(grace_s=0.05))
+    run = house.run("r")
+    (hung,) = run.begin([call("charge", n=2)], timeout_s=0.05).result()
+    assert hung.alive
+    both = run.execute([call("charge", "a", n=2), call("charge", "b", n=2)])
+    assert [one.reason for one in both] == [Reason.EARLIER_ATTEMPT_ALIVE] * 2
+    door.open()
+    house.watch.wait(e.LateEnd)
+    assert [one.value for one in run.execute([call("charge", n=2), call("charge", n=2)])] == [
+        "paid",
+        "paid",
+    ]

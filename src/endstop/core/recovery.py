@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from endstop.core import events as e
+from endstop.core.books import add_money
 from endstop.core.settling import may_run_again, run_end, unstarted_outcome
-from endstop.core.terms import REFERENCE, Effect, EffectClass, Outcome, Reason
+from endstop.core.terms import REFERENCE, Effect, EffectClass, Money, Outcome, Reason
 
 _WAITS = frozenset({EffectClass.EFFECTFUL, EffectClass.ONCE})
 
@@ -43,6 +44,7 @@ class Unfinished:
         "_declared",
         "_interrupted",
         "_left",
+        "_spent",
         "_started",
         "_stopping",
         "ended",
@@ -74,6 +76,7 @@ class Unfinished:
         self._clean = False
         self._commits: dict[str, bool | None] = {}
         self._left: dict[str, Effect] = {}
+        self._spent: dict[str, tuple[Money, ...]] = {}
         self._attempts: dict[str, int] = {}
 
     def read(self, events: Iterable[e.Event]) -> None:
@@ -120,6 +123,9 @@ class Unfinished:
                     self._begun &= self._started
                 case e.RunResumed():
                     self._clean = False
+                case e.CallSpent() if event.call in self.open:
+                    before = self._spent.get(event.call, ())
+                    self._spent[event.call] = add_money(before, event.money)
                 case e.CommitBegan():
                     self._commits[event.call] = None
                 case e.CommitEnded():
@@ -193,6 +199,7 @@ class Unfinished:
             outcome=outcome,
             reason=reason,
             effect=self._effect(call),
+            spent=self._spent.get(call, ()),
             retried=self._attempts.get(call, 0),
         )
 

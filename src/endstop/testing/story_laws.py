@@ -19,6 +19,7 @@ from endstop.core.terms import (
     Phase,
     Reason,
 )
+from endstop.testing.again_laws import AgainLaws
 from endstop.testing.ending_laws import CallStory, after_start, not_again, without_start
 from endstop.testing.human_laws import check_questions
 from endstop.testing.run_laws import RunLaws
@@ -38,9 +39,11 @@ class _Story:
         self.ended: dict[str, Outcome] = {}
         self.cancelled: dict[str, Reason] = {}
         self.runs = RunLaws(self.wrong)
+        self.again = AgainLaws(self.wrong)
 
     def read(self, event: e.Event) -> None:
         self.runs.read(event)
+        self.again.read(event)
         match event:
             case (
                 e.RunOpened()
@@ -295,11 +298,7 @@ class _Story:
             without_start(self.wrong, call, event)
         sums = {money.currency: money.amount for money in event.spent}
         if {c: a for c, a in sums.items() if a} != {c: a for c, a in call.spent.items() if a}:
-            recovered = event.reason is Reason.DRIVER_LOST and not event.spent
-            if not recovered:
-                self.wrong.append(
-                    f"law 20 paid-once: {event.call} ends with {sums}, not {call.spent}"
-                )
+            self.wrong.append(f"law 20 paid-once: {event.call} ends with {sums}, not {call.spent}")
 
     def _late_end(self, call: CallStory, event: e.LateEnd) -> None:
         call.late_ends += 1
