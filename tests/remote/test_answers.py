@@ -118,7 +118,8 @@ async def test_the_effect_key_is_the_id_of_the_message(server: Server) -> None:
     async with running() as run:
         handle = delegate(agent, "echo keyed", run=run)
         await handle
-        assert f"got {handle.id} echo keyed" in server.notes
+        (note,) = [note for note in server.notes if note.endswith(" echo keyed")]
+        assert note.startswith(f"got {handle.id}@"), "with a name for the journal behind it"
 
 
 def test_a_token_opens_the_door(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from a2a.utils.proto_utils import validate_proto_required_fields
 
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.livetask import LiveTask, Request
+from endstop.a2a.once import find_once
 from endstop.a2a.push import Pusher
 from endstop.a2a.pushing import PushMethods, UrlValidator
 from endstop.a2a.states import INTERRUPTED, OWNER, TERMINAL
@@ -266,11 +267,11 @@ class EndstopRequestHandler(PushMethods):
         push = None
         if configuration.HasField("task_push_notification_config"):
             push = configuration.task_push_notification_config
+        run_id = await find_once(tasks, params, context)
         if not message.task_id:
-            run_id = None
             if push is not None:
                 # Before the task is there: a config that is refused must not leave a task behind.
-                run_id = new_run_id()
+                run_id = run_id or new_run_id()
                 await self._keep_config(push, run_id, context, params.tenant, 0)
             task = await tasks.open(params, context, params.tenant, run_id)
             return task, Request(params, context)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from urllib.parse import urlsplit
 from endstop.agents.agent import PATIENCE, Failure, Patience, Status, Task, check_callable
 from endstop.agents.errors import AgentError
 from endstop.errors import CallerError
+from endstop.run.submitted import here
+from endstop.store.shelf import Shelf
 from endstop.tools.context import AsyncContext, current
 from endstop.work.ending import on_return
 from endstop.work.steps import on_thread
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 LOST_S = 30.0
 """How long an agent may be unreachable before a call to it fails."""
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+SPACE, _ORIGIN = "agents", "origin"
 _FETCH_AGAIN_S = 0.5
 # The conversation need not pause by itself: a question for the status waits for news.
 _EVERY_S, _MOST_EVERY_S = 0.0, 0.01
@@ -52,8 +56,9 @@ class RemoteAgent:
     is asked of a human by `ctx.ask`, and the answer goes back to the task.
 
     A stop is passed on. Only the agent's word says that the task ended: without it the call is
-    abandoned after the grace, and its effect is unknown (laws 5 and 6). The effect key of the call
-    is the id of the message, so that an agent that knows it need not do the same twice.
+    abandoned after the grace, and its effect is unknown (laws 5 and 6). The effect key of the call,
+    with a name for its journal, is the id of the message: a server of ours makes one task of it,
+    however often it comes.
 
     Needs the extra `server`. Raises CallerError for arguments that contradict themselves.
     """
@@ -103,7 +108,10 @@ class RemoteAgent:
         Raises AgentError.
         """
         following = self._follow(await self._wire(), task.ctx)
-        reference = await following.submit(task.prompt, task.effect_key)
+        origin = await self._origin()
+        # Keys are the same in every journal that has a run of that name; journals are not.
+        message_id = f"{task.effect_key}@{origin}" if origin else task.effect_key
+        reference = await following.submit(task.prompt, message_id, once=bool(origin))
         if following.view.task_id:
             self._followed[following.view.task_id] = following
         return reference
@@ -139,6 +147,12 @@ class RemoteAgent:
         if "message" not in reference:
             following = await self._following(reference)
             await following.cancel()
+
+    async def _origin(self) -> str | None:
+        """A name for the journal that the effect keys are from; None where there is no shelf."""
+        runtime = here.get(None)
+        shelf = getattr(runtime.engine.journal, "shelf", None) if runtime is not None else None
+        return await on_thread(_name_of_journal, shelf()) if shelf is not None else None
 
     async def _following(self, reference: Reference) -> Following:
         """Who follows a task; one that was submitted by somebody else is followed from now on."""
@@ -193,6 +207,16 @@ class RemoteAgent:
             streaming=self._streaming,
         )
         return wire, terms
+
+
+def _name_of_journal(shelf: Shelf) -> str:
+    """A journal's name, made when it is first asked for, the same for whoever opens it."""
+    found = shelf.get(SPACE, _ORIGIN)
+    if found is None:
+        made = {"name": secrets.token_hex(6)}
+        found = made if shelf.swap(SPACE, _ORIGIN, None, made) else shelf.get(SPACE, _ORIGIN)
+    assert found is not None, "nobody deletes it"
+    return str(found["name"])
 
 
 def _task_of(reference: Reference) -> str:

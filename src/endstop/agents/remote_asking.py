@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
 
 from a2a.types import Message, Part, Role
@@ -43,7 +44,6 @@ class Asker:
         self._ctx = ctx
         self._probe_s = probe_s
         self._send = send
-        self._count = 0
         # The answer that may not have arrived.
         self._answer: Message | None = None
 
@@ -69,8 +69,9 @@ class Asker:
             return False
         finally:
             asking.cancel()
-        self._count += 1
-        self._answer = message_to(view, answer, f"{ctx.effect_key}-answer-{self._count}")
+        # Not a count: after a crash another one would begin at the same number.
+        message_id = f"{ctx.effect_key}-answer-{secrets.token_hex(4)}"
+        self._answer = message_to(view, answer, message_id)
         view.answered, view.moved = asked, True
         await self._bring()
         return True

@@ -39,6 +39,8 @@ from endstop.tools.context import AsyncContext
 
 log = logging.getLogger("endstop.agents")
 
+ONCE = "endstop/once"
+"""In a message's metadata: one task of it, however often it comes. Others than ours ignore it."""
 HOLD_S = 5.0
 """How long a question for the status waits for news, at most."""
 IDLE_S = 60.0
@@ -87,9 +89,15 @@ class Following:
 
     # --- what the conversation asks ---------------------------------------------------------------
 
-    async def submit(self, prompt: str, message_id: str) -> dict[str, Any]:
-        """Send the prompt and return the reference. Raises AgentError."""
-        self._begin(message_to(self.view, prompt, message_id))
+    async def submit(self, prompt: str, message_id: str, *, once: bool = False) -> dict[str, Any]:
+        """Send the prompt and return the reference; `once` says that its id has no other prompt.
+
+        Raises AgentError.
+        """
+        message = message_to(self.view, prompt, message_id)
+        if once:
+            message.metadata.update({ONCE: True})
+        self._begin(message)
         try:
             return await asyncio.shield(self._taken)
         finally:
