@@ -24,6 +24,7 @@ from tests.exhaustive.worlds import (
     cancels,
     opens_once,
     pauses_twice,
+    two_batches,
 )
 from tests.stories import PLAIN, asked, begin, contract, eur, x
 
@@ -154,5 +155,21 @@ RUNS: tuple[World, ...] = (
         ),
         slots={Isolation.THREAD: 1},
         allows=opens_once,
+    ),
+    World(
+        name="made again",
+        setup=begin(asked(terms=THREAD)),
+        alphabet=(
+            *body(0, how=(How.RETURNED, How.RAISED, How.STOPPED)),
+            i.SubmitBatch(run="r", calls=(asked(terms=THREAD), asked(terms=THREAD))),
+            i.Claimed(call="r/1.0"),
+            i.Claimed(call="r/1.1"),
+            i.BodyEnded(call="r/1.0", how=How.RAISED),
+            i.BodyEnded(call="r/1.1", how=How.RETURNED),
+            *cancels(C0, "r/1.0"),
+            *TICK,
+        ),
+        slots={Isolation.THREAD: 2},
+        allows=two_batches,
     ),
 )

@@ -329,7 +329,7 @@ RUNS: tuple[Mutant, ...] = (
         "core/decide.py",
         "    return _granted(run=run, call=call.id, reserved=call.cost, earlier=earlier)\n",
         "    return _granted(run=run, call=call.id, reserved=call.cost, earlier=None)\n",
-        ("tests/exhaustive/test_two_calls.py::test_every_order_keeps_every_law[fenced and closed]",),
+        (f"{LAWS}[made again]",),
     ),
     _planted(
         "the same call again runs beside the one before",
@@ -337,7 +337,7 @@ RUNS: tuple[Mutant, ...] = (
         "core/again.py",
         "    if before is None or not before.alive:\n",
         "    if True:\n",
-        ("tests/exhaustive/test_two_calls.py::test_every_order_keeps_every_law[fenced and closed]",),
+        (f"{LAWS}[made again]",),
     ),
     _planted(
         "the answer of a lost call forgets what it cost",
