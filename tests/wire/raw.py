@@ -20,7 +20,7 @@ def envelope(method: str, params: dict[str, Any]) -> bytes:
     """A whole JSON-RPC request, head and body."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
     head = (
-        "POST / HTTP/1.1\r\nHost: wire\r\nContent-Type: application/json\r\n"
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"A2A-Version: 1.0\r\nAccept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
