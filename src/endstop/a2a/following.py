@@ -20,7 +20,7 @@ log = logging.getLogger("endstop.a2a")
 
 LOOK_S = 0.1
 """How often the journal is looked at."""
-UNUSED_S = 5.0
+UNUSED_S = 30.0
 """How long a task is followed that nobody waits for or watches."""
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,8 @@ log = logging.getLogger("endstop.a2a")
 TICK_S = 0.5
 SWEEP_S = 2.0
 """How often it is looked for tasks whose server is gone."""
+CLOSELY = 15
+"""At every so many of these looks, tasks that rested are looked at again."""
 
 
 class Keeper:
@@ -37,9 +41,11 @@ class Keeper:
         self._park_s = park_s
         self._sweep_s = sweep_s
         self._journal = tasks.runtime.engine.journal
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         # Tasks at rest that nobody drives, as they were when they were looked at.
         self._resting: dict[str, float | None] = {}
+        self._sweeps = 0
+        self._look_closely = False
         # What was taken up at the start.
         self.taken: list[str] = []
         self._keeping: asyncio.Task[None] | None = None
@@ -51,14 +57,24 @@ class Keeper:
 
         `task` is one that was followed: who waits for it and watches it stays with it.
         """
-        lock = self._locks.setdefault(task_id, asyncio.Lock())
+        async with self._alone(task_id):
+            known = self._tasks.hall.tasks.get(task_id)
+            return known if known is not None else await self._take_up(task_id, task)
+
+    @asynccontextmanager
+    async def _alone(self, task_id: str) -> AsyncIterator[None]:
+        """One after the other takes a task up or puts it away."""
+        lock, users = self._locks.get(task_id, (asyncio.Lock(), 0))
+        self._locks[task_id] = lock, users + 1
         try:
             async with lock:
-                known = self._tasks.hall.tasks.get(task_id)
-                return known if known is not None else await self._take_up(task_id, task)
+                yield
         finally:
-            if not lock.locked():
-                self._locks.pop(task_id, None)
+            lock, users = self._locks[task_id]
+            if users > 1:
+                self._locks[task_id] = lock, users - 1
+            else:
+                del self._locks[task_id]
 
     async def _take_up(self, task_id: str, task: LiveTask | None) -> LiveTask:
         tasks, hall = self._tasks, self._tasks.hall
@@ -103,13 +119,18 @@ class Keeper:
     def _orphans(self) -> list[str]:
         found = self._journal.orphans()
         if not found:
+            self._resting.clear()
             return []
+        self._sweeps += 1
+        self._look_closely = self._sweeps % CLOSELY == 0
         mine = set(self._journal.labelled({"agent": self._tasks.agent}))
         live = self._tasks.hall.tasks
         return [run for run in found if run in mine and run not in live and self._needs_care(run)]
 
     def _needs_care(self, run: str) -> bool:
         """Whether a task that nobody drives has something to do, or an ending to get."""
+        if run in self._resting and not self._look_closely:
+            return False
         last_at = self._journal.last_at(run)
         if run in self._resting and self._resting[run] == last_at:
             return False
@@ -170,16 +191,15 @@ class Keeper:
             await self._let_go(task)
 
     async def _let_go(self, task: LiveTask) -> None:
-        task.idle_at = None
-        lock = self._locks.setdefault(task.id, asyncio.Lock())
-        async with lock:
+        task.idle_at, task.leaving = None, True
+        async with self._alone(task.id):
             try:
                 if await self._tasks.runtime.suspend(task.id):
                     self._tasks.hall.drop(task)
             except NotFound:
                 self._tasks.hall.drop(task)
-        if not lock.locked():
-            self._locks.pop(task.id, None)
+            finally:
+                task.leaving = False
 
 
 def _is_parked(view: TaskView) -> bool:

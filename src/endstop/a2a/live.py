@@ -114,6 +114,9 @@ class Hall:
     def catch_up(self, task: LiveTask, recorded: Sequence[Recorded]) -> None:
         """Apply what was read from the journal to a task that is driven elsewhere."""
         with self.lock:
+            if not task.remote:
+                # It is driven here since: the observer tells of the rest.
+                return
             woken = self._catch_up(task, recorded)
         for future in woken:
             self._resolve(future)
@@ -140,8 +143,9 @@ class Hall:
         if kind in _QUIET:
             if kind in TRANSIENT:
                 return
-            if task.joining is None:
-                # Counted and nothing else: most events say nothing of the task.
+            if task.joined is None:
+                # Counted and nothing else: most events say nothing of the task, and where it began
+                # here nobody else writes its view.
                 task.view.seq += 1
                 return
         with self.lock:

@@ -51,6 +51,7 @@ class LiveTask:
         "joined",
         "joining",
         "late",
+        "leaving",
         "limits",
         "remote",
         "requests",
@@ -82,6 +83,8 @@ class LiveTask:
         self.spoken = False
         self.declared = False
         self.courtesy = False
+        # It is just being put away.
+        self.leaving = False
         self.bytes = 0
         self.late = 0
         self.closed_at: float | None = None
@@ -91,6 +94,11 @@ class LiveTask:
     def id(self) -> str:
         """The task's id, which is that of its run."""
         return self.view.id
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether it is just being taken up or put away: whoever needs it waits for that."""
+        return self.joining is not None or self.leaving
 
     @classmethod
     def over(cls, view: TaskView, limits: TaskLimits) -> LiveTask:

@@ -128,7 +128,7 @@ class Tasks(Stops):
         """
         await self.begun()
         task = self.hall.tasks.get(task_id)
-        if task is not None and task.joining is not None:
+        if task is not None and task.unsettled:
             task = await self.keeper.take_up(task_id)
         view = task.view if task is not None else await self.view(task_id)
         if not self.is_theirs(view, context, tenant):
@@ -218,7 +218,7 @@ class Tasks(Stops):
     async def _take_for(self, task_id: str, request: Request) -> None:
         """Take a message that came to another server."""
         task = self.hall.tasks.get(task_id)
-        if task is None or task.joining is not None:
+        if task is None or task.unsettled:
             raise Gone
         if not is_repeat(task, request.params.message):
             self.take(task, request)
