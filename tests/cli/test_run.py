@@ -50,6 +50,8 @@ def test_the_answer_goes_to_standard_output_and_nothing_else_does(tmp_path: Path
     # What a model says is no command to a terminal.
     assert done.stdout == "it is\n [31mthree\n"
     assert "turn 1: let me add" in done.stderr
+    said, begun = done.stderr.find("let me add"), done.stderr.find("#1 add")
+    assert 0 <= said < begun, "in the order in which it happened"
     assert "#1 add: succeeded" in done.stderr
     assert "done: the model is done · 2 turns · 3 tokens · 1 succeeded, 1 rejected" in done.stderr
     assert "spent 0.02 USD" in done.stderr

@@ -8,19 +8,17 @@ cancels (laws 6 bounded-stop and 18 audience-free).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from collections.abc import Callable
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from endstop.agents import notes
 from endstop.agents.endings import Began, LoopResult, Replied, Spoke, Voided, result_of
@@ -58,7 +56,8 @@ from endstop.cli.running import (
     watched,
     with_approvals,
 )
-from endstop.cli.talk import Deaf, Ear, Live, Plain
+from endstop.cli.talk import Deaf, Ear, Live, Plain, replied
+from endstop.cli.there import CLOSE_S, LoopThread
 from endstop.cli.where import journal_file
 from endstop.config import Config
 from endstop.core import events as e
@@ -70,12 +69,8 @@ from endstop.run.runtime import Runtime
 from endstop.store import open_journal
 from endstop.store.protocol import Journal
 
-T = TypeVar("T")
-
 STUCK_S = 5.0
 """How long a loop may go on after the end of its run; then its model blocks it (law 6)."""
-CLOSE_S = 10.0
-"""How long the model's connections and the loop may take to close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,36 +180,6 @@ class Job:
 # --- driving -------------------------------------------------------------------------------------
 
 
-class LoopThread:
-    """An event loop on a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="endstop-loop", daemon=True
-        )
-        self._thread.start()
-
-    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine there."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def call(self, work: Coroutine[Any, Any, T], limit_s: float | None = None) -> T:
-        """Run a coroutine there and wait for it here."""
-        return self.begin(work).result(limit_s)
-
-    def close(self) -> None:
-        """Stop the loop; one that is blocked is left to the end of the program."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_S)
-        if not self._thread.is_alive():
-            # Connections that a model keeps for its next reply close here.
-            with contextlib.suppress(TimeoutError):
-                ending = asyncio.wait_for(self._loop.shutdown_asyncgens(), CLOSE_S)
-                self._loop.run_until_complete(ending)
-            self._loop.close()
-
-
 class Driving(Session):
     """A session that drives an agent in a run."""
 
@@ -226,6 +191,7 @@ class Driving(Session):
         self.result: LoopResult | None = None
         self._rt = runtime
         self._stuck = False
+        self._turns = 0
         self._there = LoopThread()
         try:
             super().__init__(runtime, terms)
@@ -239,6 +205,7 @@ class Driving(Session):
         if self.job.resumed is not None:
             for one in journal.read(self.job.resumed):
                 self.board.apply(one.event, time.monotonic())
+                self._turns += isinstance(one.event, e.Noted) and one.event.kind == notes.REPLY
         self.loop = self._there.call(self._open())
         return self.loop.run
 
@@ -304,6 +271,15 @@ class Driving(Session):
         return Table(self.board, out, self.began, below)
 
     def _show(self, event: Any, view: View, desk: Desk | None) -> None:
+        match event:
+            case Replied():
+                # Shown where it stands among what else is recorded.
+                return
+            case e.Noted(run=run, kind=notes.REPLY) if run == self.run.id:
+                self._turns += 1
+                event = replied(event, self._turns)
+            case _:
+                pass
         if isinstance(event, Began | Spoke | Replied | Voided):
             self.ear.heard(event, time.monotonic() - self.began)
         else:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from endstop.adapters.reply import read_reply
 from endstop.agents.endings import Began, LoopEvent, Replied, Spoke, Voided
 from endstop.cli import look
 from endstop.cli.output import line
+from endstop.core.events import Noted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -105,3 +107,9 @@ class Live:
 def _tail(text: str) -> str:
     lines = [look.words(one, 1_000) for one in text.splitlines()[-TAIL_LINES:]]
     return "\n".join(lines)
+
+
+def replied(note: Noted, turn: int) -> Replied:
+    """A reply as it is recorded."""
+    reply = read_reply(note.body["body"], note.body.get("format"))
+    return Replied(run=note.run, turn=turn, text=reply.text, calls=len(reply.calls))
