@@ -30,7 +30,7 @@ def request(body: bytes, *more: bytes, path: bytes = b"/", length: int | None = 
     """A POST by hand."""
     headers = [
         b"POST " + path + b" HTTP/1.1",
-        b"host: x",
+        b"host: localhost",
         b"content-type: application/json",
         b"a2a-version: 1.0",
         b"authorization: Bearer " + ALICE.encode(),
@@ -217,12 +217,36 @@ def test_law_18_slow_heads_and_bodies_do_not_stay(tmp_path: Any) -> None:
         served.end()
 
 
-def write_quick(folder: Any) -> Any:
-    """The agent, behind a server whose patience is short."""
+def test_law_18_connections_without_a_request_are_bounded(tmp_path: Any) -> None:
+    served = Served(tmp_path, agent=write_quick(tmp_path, "connections=20, header_s=5"))
+    try:
+        assert "error" in served.rpc("GetTask", {"id": "none"}, token=None)
+        held = [served.raw() for _ in range(19)]
+        # One of them is the client's own, which is kept.
+        assert "error" in served.rpc("GetTask", {"id": "none"}, token=None)
+        with served.raw() as sock:
+            assert lines(sock).startswith(b"HTTP/1.1 503 ")
+        for sock in held:
+            sock.close()
+        until(lambda: answers(served))
+    finally:
+        served.end()
+
+
+def answers(served: Served) -> bool:
+    """Whether a new client is answered."""
+    with served.raw(
+        b"GET /.well-known/agent-card.json HTTP/1.0\r\nhost: localhost\r\n\r\n"
+    ) as sock:
+        return lines(sock).startswith(b"HTTP/1.1 200 ")
+
+
+def write_quick(folder: Any, bounds: str = "header_s=0.5, body_s=0.5, send_s=0.5") -> Any:
+    """The agent, behind a server of these bounds: whose patience is short."""
     file = folder / "quick.py"
     file.write_text(
         "import endstop.server.limits as limits\n"
-        "limits.ServerLimits.__init__.__kwdefaults__.update(header_s=0.5, body_s=0.5, send_s=0.5)\n"
+        f"limits.ServerLimits.__init__.__kwdefaults__.update({bounds})\n"
         "from tests.server.agent import Agent\n"
         "agent = Agent()\n",
         encoding="utf-8",

@@ -12,9 +12,10 @@ import functools
 import json
 import logging
 import os
+import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -34,13 +35,16 @@ if TYPE_CHECKING:
     from a2a.server.agent_execution import AgentExecutor
     from a2a.types.a2a_pb2 import AgentCard, AgentSkill
 
-    from endstop.server import Serving, Tokens
+    from endstop.server import ServerLimits, Serving, Tokens
 
 OTEL = "OTEL_INSTRUMENTATION_A2A_SDK_ENABLED"
 """The switch of the spans that the SDK of the protocol makes of each of its own calls."""
 
 NAMES = ("agent", "agent_executor", "executor")
 """What an agent in a file is looked for under, before anything else is."""
+
+FILES_EACH = 2
+"""Files that a connection may cost, with what its task opens."""
 
 HOW_TO_DECLARE = "name it `agent`: an AgentExecutor of a2a, or a ModelAgent"
 
@@ -93,6 +97,20 @@ def run(wanted: Wanted) -> int:
         return runner.run(_serve(wanted, tokens))
 
 
+def _limits() -> ServerLimits:
+    """The bounds of the server, and as many files as they need where this process may have them."""
+    from endstop.server import ServerLimits
+
+    limits = ServerLimits()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_EACH * limits.connections
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        limits = replace(limits, connections=min(limits.connections, max(1, soft // FILES_EACH)))
+    return limits
+
+
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
@@ -128,6 +146,7 @@ async def _serve(wanted: Wanted, tokens: Tokens) -> int:
         port=wanted.port,
         grpc_port=wanted.grpc_port,
         tokens=tokens,
+        limits=_limits(),
         url=wanted.url,
     )
     async with contextlib.AsyncExitStack() as undo:

@@ -15,6 +15,7 @@ from endstop.server.limits import ServerLimits
 
 _TOO_LARGE = b"431 Request Header Fields Too Large"
 _TOO_SLOW = b"408 Request Timeout"
+_TOO_MANY = b"503 Service Unavailable"
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -33,6 +34,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
         self._expect_head()
+        # uvicorn counts requests: connections that bring none would be without bound.
+        if len(self.connections) > self.limits.connections:
+            self._refuse(_TOO_MANY)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
@@ -83,7 +87,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_is_there()
         if self.transport.is_closing():
             return
-        if self._head_bytes or status is _TOO_LARGE:
+        if self._head_bytes or status is not _TOO_SLOW:
             head = b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             self.transport.write(head % status)
         self.transport.close()

@@ -255,7 +255,8 @@ def _config(app: Any, limits: ServerLimits) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=limits.connections,
+        # One more than what the connection class lets in: it answers by itself.
+        limit_concurrency=limits.connections + 1,
         timeout_keep_alive=max(1, round(limits.idle_s)),
         h11_max_incomplete_event_size=limits.header_bytes,
     )
