@@ -124,10 +124,13 @@ def test_readers_that_come_and_go_change_nothing_and_see_the_same() -> None:
 
 
 def test_a_reader_that_does_not_keep_up_is_told_and_may_come_again() -> None:
+    watched: list[bool] = []
     enough: list[bool] = []
 
     async def pour(work: Work) -> None:
         await work.begin()
+        while not watched:
+            await asyncio.sleep(0.01)
         for number in range(300):
             await work.updater.add_artifact([Part(text="x" * 100)], artifact_id=f"a{number}")
         while not enough:
@@ -140,6 +143,7 @@ def test_a_reader_that_does_not_keep_up_is_told_and_may_come_again() -> None:
             began = await house.begin("go")
             slow = house.subscribe(began.id)
             assert isinstance(await anext(slow), Task)
+            watched.append(True)
             while len((await house.get(began.id)).artifacts) < 300:
                 await asyncio.sleep(0.005)
             with pytest.raises(FellBehind, match="subscribe again"):
