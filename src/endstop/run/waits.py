@@ -6,7 +6,6 @@ answers that are owed to it (law 4 one-answer). Nothing here waits.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from endstop.core.state import CallState
@@ -43,6 +42,7 @@ def waits_of(engine: Engine, run_id: str) -> list[BatchWait]:
 
 def life_of(engine: Engine, run_id: str) -> Promise:
     """A promise that a run is over here; one that nobody keeps for a run that is not here."""
-    with suppress(NotFound):
-        return engine.promise(run_id)
-    return Promise(engine._promise_lock)
+    life = Promise(engine._promise_lock)
+    run = engine.state.runs.get(run_id)
+    # Without the engine's lock: one is taken for every run, when it has just been opened.
+    return life if run is None or run.ended else engine._promises.setdefault(run_id, life)
