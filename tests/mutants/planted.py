@@ -88,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "core/calls.py",
         "def prepared(state: State, said: i.Prepared, now: float) -> list[e.Event]:\n"
         "    call = state.calls.get(said.call)\n"
-        "    if call is None or call.phase is not Phase.PREPARING:\n",
+        "    if call is None or call.phase is not Phase.PREPARING or call.run.suspending:\n",
         "def prepared(state: State, said: i.Prepared, now: float) -> list[e.Event]:\n"
         "    call = state.calls.get(said.call)\n"
         "    if call is None or call.phase not in (Phase.PREPARING, Phase.SETTLED):\n",
