@@ -24,8 +24,8 @@ async def many_artifacts(place: Place) -> Broken:
     broken = Broken()
     async with place.caller() as client:
         await client.stream(Order(do="artifacts", ticks=1)).end(5.0)
-        few_s = await _artifacts(broken, place, client, tasks=8, each=40)
-        many_s = await _artifacts(broken, place, client, tasks=1, each=320)
+        few_s = await _artifacts(broken, place, client, tasks=8, each=30)
+        many_s = await _artifacts(broken, place, client, tasks=1, each=240)
         broken.unless(many_s < 1.8 * few_s, "linear", f"{few_s:.2f} s, then {many_s:.2f} s")
     return broken
 
