@@ -23,6 +23,7 @@ from typing import Any, Self
 
 import httpx
 from a2a.client import A2ACardResolver, ClientCallContext, ClientConfig, ClientFactory
+from a2a.client.auth import AuthInterceptor, CredentialService
 from a2a.client.client import Client
 from a2a.types import (
     AgentCard,
@@ -40,6 +41,7 @@ from a2a.types import (
     TaskState,
 )
 
+import endstop
 from tests.support import ROOT
 from tests.wire.executors import Order
 from tests.wire.ticks import Ticks
@@ -77,7 +79,8 @@ class Server:
 
     def __init__(self, command: list[str], env: dict[str, str], log: Path) -> None:
         self.log = log
-        paths = f"{ROOT}:{ROOT / 'src'}"
+        # The package under test, which is a copy where a bug is planted.
+        paths = f"{ROOT}:{Path(endstop.__file__).parents[1]}"
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 command,
@@ -241,15 +244,31 @@ def message(order: Order | str, **more: Any) -> Message:
     return Message(role=Role.ROLE_USER, parts=[Part(text=text)], **more)
 
 
+class Token(CredentialService):
+    """What a client knows of who it is: one token, whatever it is asked for."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    async def get_credentials(self, *asked: object) -> str:
+        return self.token
+
+
 class Caller:
     """The official client on one binding."""
 
-    def __init__(self, server: Server, binding: str = "JSONRPC", version: str = "1.0") -> None:
+    def __init__(
+        self,
+        server: Server,
+        binding: str = "JSONRPC",
+        version: str = "1.0",
+        token: str | None = None,
+    ) -> None:
         self.server = server
+        self.token = token
         self.binding = binding
         self.version = version
-        self.headers: dict[str, str] = {}
-        self.http = httpx.AsyncClient(timeout=CALL_S, headers=self.headers)
+        self.http = httpx.AsyncClient(timeout=CALL_S)
 
     async def __aenter__(self) -> Self:
         card = await A2ACardResolver(self.http, self.server.url).get_agent_card()
@@ -281,7 +300,8 @@ class Caller:
             grpc_channel_factory=grpc.aio.insecure_channel,
             supported_protocol_bindings=[self.binding],
         )
-        return ClientFactory(config).create(card)
+        token = [] if self.token is None else [AuthInterceptor(Token(self.token))]
+        return ClientFactory(config).create(card, token)
 
     def within(self, limit_s: float) -> ClientCallContext:
         return ClientCallContext(timeout=limit_s)
