@@ -91,6 +91,7 @@ class _Replay:
     def _noted(self, event: e.Noted) -> None:
         assert self.run is not None
         if event.spent is not None:
+            self.run.paid = add_money(self.run.paid, event.spent)
             self.run.budget.spend(event.spent)
 
     def _interrupted(self, event: e.RunInterrupted) -> None:

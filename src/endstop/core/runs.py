@@ -10,6 +10,7 @@ from __future__ import annotations
 from endstop.core import events as e
 from endstop.core import gate
 from endstop.core import inputs as i
+from endstop.core.books import add_money
 from endstop.core.state import RunState, State
 from endstop.core.terms import DECLARABLE, Phase
 from endstop.errors import CallerError, NotFound
@@ -101,4 +102,5 @@ def noted(state: State, event: e.Noted, now: float) -> None:
     run = state.runs[event.run]
     assert not run.ended, "an ending absorbs"
     if event.spent is not None:
+        run.paid = add_money(run.paid, event.spent)
         run.budget.spend(event.spent)

@@ -221,6 +221,7 @@ class RunState:
         "let_go",
         "mode",
         "open_batches",
+        "paid",
         "parent",
         "seq",
         "suspending",
@@ -243,6 +244,8 @@ class RunState:
         self.let_go = False
         self.ended = False
         self.seq = 0
+        # What notes tell of that was paid outside of any call.
+        self.paid: tuple[Money, ...] = ()
         self.unsure = {one.key: one for one in opened.inherited} or None
 
     def calls(self) -> Iterator[CallState]:

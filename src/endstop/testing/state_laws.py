@@ -341,10 +341,13 @@ def _books(state: State, run: RunState) -> Iterator[str]:
             reserved[call.reserved.currency] = amount + call.reserved.amount
         for money in (*call.spent, *((call.assumed,) if call.assumed is not None else ())):
             spent[money.currency] = spent.get(money.currency, Decimal(0)) + money.amount
+    for other in state.runs.values():
+        for money in other.paid if _draws(other, book) else ():
+            spent[money.currency] = spent.get(money.currency, Decimal(0)) + money.amount
     if {c: a for c, a in book.reserved.items() if a} != {c: a for c, a in reserved.items() if a}:
         yield f"law 20 paid-once: {run.id} has {book.reserved} reserved, its calls {reserved}"
     if {c: a for c, a in book.spent.items() if a} != {c: a for c, a in spent.items() if a}:
-        yield f"law 20 paid-once: {run.id} has {book.spent} spent, its calls {spent}"
+        yield f"law 20 paid-once: {run.id} has {book.spent} spent, its calls and notes {spent}"
     counted = [c for c in mine if c.started or c.retried or c.phase is Phase.GRANTED]
     if book.calls != len(counted):
         yield f"law 20 paid-once: {run.id} counts {book.calls} starts, there were {len(counted)}"
