@@ -347,4 +347,12 @@ RUNS: tuple[Mutant, ...] = (
         "",
         ("tests/cases/test_resumed.py",),
     ),
+    _planted(
+        "whoever opens a journal takes what was let go",
+        "16 survives-restart",
+        "run/orphans.py",
+        "        if left.is_marked and not _is_attached(left.opened):\n",
+        "        if False:\n",
+        LET_GO,
+    ),
 )

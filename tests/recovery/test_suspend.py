@@ -424,3 +424,29 @@ def test_law_13_an_answer_during_the_shutdown_is_not_lost(
     (batch,) = resumed.finish()
     assert [str(one.outcome) for one in batch] == ["succeeded", "cancelled"]
     assert bodies.ran == [1]
+
+
+def test_law_16_whoever_opens_the_journal_does_not_take_what_was_let_go(
+    street: Street, kind: str
+) -> None:
+    """Not for a moment: another program may be about to take it up."""
+    taken: list[str] = []
+
+    class Watched(MemoryJournal):
+        """Says who was taken."""
+
+        def adopt(self, run: str) -> bool:
+            """See `MemoryJournal`."""
+            taken.append(run)
+            return super().adopt(run)
+
+    journal = Watched()
+    house = street.open(kind, Bodies(street).tools, journal=journal)
+    going = house.run("r").begin([call("gated", n=1)])
+    house.watch.wait(e.ApprovalAsked)
+    assert suspend(house)
+    is_let_go(going)
+    street.open(kind, Bodies(street).tools, journal=journal)
+    assert taken == []
+    assert recorded(house)[-1] == e.RunInterrupted(run="r", clean=True)
+    house.lawful = False

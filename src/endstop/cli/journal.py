@@ -212,6 +212,9 @@ def state_words(story: Story) -> str:
         return f"ended: {story.row.outcome}" if stopped else "ended"
     if story.state == "running":
         return f"running, driven by {story.driver or 'an unknown program'}"
+    last = story.events[-1].event if story.events else None
+    if isinstance(last, e.RunInterrupted) and last.clean:
+        return "let go: it can be resumed"
     return "interrupted: its driver is gone"
 
 

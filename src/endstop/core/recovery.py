@@ -147,6 +147,11 @@ class Unfinished:
         return call in self._begun or (effect is EffectClass.IDEMPOTENT and not self._clean)
 
     @property
+    def is_marked(self) -> bool:
+        """Whether nothing is to be settled: it has ended, or is marked as interrupted already."""
+        return self.ended or self._interrupted
+
+    @property
     def begun(self) -> list[str]:
         """The open calls whose body may have begun, by what is recorded of them."""
         return [call for call in self.open if call in self._begun]
@@ -173,7 +178,7 @@ class Unfinished:
 
         A run that was cancelled ends with them, as does one that was closed and has nothing open.
         """
-        if self.ended or self._interrupted:
+        if self.is_marked:
             # Marked already, and nobody has driven it since: whoever opens it adds nothing.
             return []
         lost = [call for call in self.open if not self.may_go_on(call)]

@@ -22,26 +22,30 @@ def settle_orphans(journal: Journal) -> list[str]:
     """Settle what cannot be resumed in runs that nobody owns (law 16); returns those runs."""
     settled = []
     for run in journal.orphans():
+        left = Unfinished(run)
+        left.read(recorded.event for recorded in journal.read(run))
+        # Looked at first: whoever takes up a run that only waits for that must not find it taken.
+        if left.is_marked and not _is_attached(left.opened):
+            continue
         if not journal.adopt(run):
             continue
-        if settle(journal, run):
+        left.read(recorded.event for recorded in journal.read(run, left.seq))
+        if _settle(journal, left):
             settled.append(run)
         journal.release(run)
     return settled
 
 
-def settle(journal: Journal, run: str) -> bool:
+def _settle(journal: Journal, left: Unfinished) -> bool:
     """Settle what cannot be resumed in a run that was adopted; whether there was anything to do."""
-    left = Unfinished(run)
-    left.read(recorded.event for recorded in journal.read(run))
     seq, closing = left.seq, list[e.Event]()
     if not left.ended and _is_attached(left.opened):
         # Its driver was that of the body which waited for it: nobody does any more (law 17).
-        closing = [_cancelled(run, Reason.PARENT_CANCELLED)]
+        closing = [_cancelled(left.run, Reason.PARENT_CANCELLED)]
         left.read(closing)
     closing += left.closing()
     if closing:
-        journal.append(run, seq, closing, Durability.PROCESS)
+        journal.append(left.run, seq, closing, Durability.PROCESS)
     return bool(closing)
 
 
