@@ -55,9 +55,14 @@ def adding(ask: Ask) -> Say:
 
 
 def waiting(ask: Ask) -> Say:
-    if not said(ask):
-        return Say(text="first", calls=[("add", {"a": 1, "b": 1}), ("wait", {})])
-    return Say(text="gone on with")
+    match len(said(ask)):
+        case 0:
+            return Say(text="first", calls=[("add", {"a": 1, "b": 1})])
+        case 1:
+            # Asked for once the first call is recorded as over.
+            return Say(text="second", calls=[("wait", {})])
+        case _:
+            return Say(text="gone on with")
 
 
 def paying(ask: Ask) -> Say:

@@ -88,11 +88,11 @@ def test_ctrl_c_stops_the_model_as_well_as_its_calls(tmp_path: Path, agent: str)
     assert (code, err) == (130, "")
     found = json.loads(out)
     assert (found["ended"], found["outcome"]) == ("cancelled", "cancelled")
-    assert found["turns"] == (1 if agent == "waiting" else 0)
+    assert found["turns"] == (2 if agent == "waiting" else 0)
     if agent == "waiting":
         first, second = found["calls"]
         assert (first["outcome"], second["outcome"]) == ("succeeded", "cancelled")
-        assert [m["role"] for m in found["messages"]][-2:] == ["tool", "tool"]
+        assert [m["role"] for m in found["messages"]][-2:] == ["assistant", "tool"]
 
 
 def test_bounded_stop_a_model_that_blocks_its_loop_is_left_behind(tmp_path: Path) -> None:
@@ -196,9 +196,11 @@ def test_survives_restart_a_killed_run_is_gone_on_with(tmp_path: Path) -> None:
     tools = [m["content"] for m in found["messages"] if m["role"] == "tool"]
     assert tools[0] == "2"
     assert tools[1].startswith("Tool call lost")
-    again = run(
-        "--resume", "last", "--agent", "waiting", "--journal", journal, "--json", folder=tmp_path
-    )
+    wrong = run("--resume", "last", "--agent", "adding", "--journal", journal, folder=tmp_path)
+    assert wrong.returncode == 2
+    assert "is of the agent 'waiting'" in wrong.stderr
+    # The agent is known by the run.
+    again = run("--resume", "last", "--journal", journal, "--json", folder=tmp_path)
     assert json.loads(again.stdout)["messages"] == found["messages"]
     assert len(runs(journal)) == 1
 

@@ -93,13 +93,13 @@ def run(wanted: Wanted) -> int:
     hear_warnings()
     with ExitStack() as stack:
         answer = stack.enter_context(Answer())
+        resumed, name = _find(wanted)
         try:
-            agent = _limited(load_agent(wanted.source, wanted.agent), wanted.limits)
+            agent = _limited(load_agent(wanted.source, name), wanted.limits)
             prompt = _prompt(wanted)
         except KeyboardInterrupt:
             complain("stopped by Ctrl-C before anything was started")
             return EXIT_CTRL_C
-        resumed = None if wanted.resume is None else _find(wanted)
         terminal = None if wanted.as_json or not watched() else open_terminal()
         if terminal is not None:
             stack.callback(os.close, terminal)
@@ -159,12 +159,18 @@ def _place(source: str) -> str:
     return str(Path(source).absolute()) if Path(source).is_file() else source
 
 
-def _find(wanted: Wanted) -> str:
-    """The run that is to be resumed."""
-    assert wanted.resume is not None
+def _find(wanted: Wanted) -> tuple[str | None, str | None]:
+    """The run that is to be resumed, if one is, and the name of the agent."""
+    if wanted.resume is None:
+        return None, wanted.agent
     file = journal_file(wanted.journal)
     with opened(file) as viewer:
-        return find_run(viewer.describe(), wanted.resume, file).run
+        run = find_run(viewer.describe(), wanted.resume, file).run
+        first = next(iter(viewer.read(run))).event
+    name = first.labels.get("agent") if isinstance(first, e.RunOpened) else None
+    if None not in (name, wanted.agent) and name != wanted.agent:
+        raise CallerError(f"run {run} is of the agent {name!r}; go on with that, or leave it out")
+    return run, name or wanted.agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
