@@ -222,7 +222,7 @@ class House:
 
 
 @asynccontextmanager
-async def serving(executor: AgentExecutor, **terms: Any) -> AsyncIterator[House]:
+async def serving(executor: Any, **terms: Any) -> AsyncIterator[House]:
     """A handler of its own, with a short ladder."""
     terms.setdefault("grace_s", 0.3)
     terms.setdefault("agent_card", card())

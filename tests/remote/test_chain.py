@@ -20,7 +20,7 @@ from endstop import (
     agent_tool,
     delegate,
 )
-from endstop.a2a import EndstopRequestHandler, ModelExecutor
+from endstop.a2a import EndstopRequestHandler
 from endstop.agents import Proof
 from endstop.agents.models import Say
 from endstop.server import Serving, card_for
@@ -43,7 +43,7 @@ async def middle(last: Server, prompt: str) -> AsyncIterator[RemoteAgent]:
     card = card_for("Middle", "Asks somebody else.")
     runtime = Runtime(bodies="own-loop")
     agent = ModelAgent(name="middle", model=model, tools=[tool])
-    handler = EndstopRequestHandler(ModelExecutor(agent), agent_card=card, runtime=runtime)
+    handler = EndstopRequestHandler(agent, agent_card=card, runtime=runtime)
     async with Serving(handler, card, runtime=runtime) as serving:
         yield remote(serving.url, name="middle")
 

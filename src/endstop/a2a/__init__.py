@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from endstop.a2a.handler import EndstopRequestHandler
     from endstop.a2a.limits import TaskLimits
-    from endstop.a2a.modelled import ModelExecutor
 
 _HOMES = {
     "EndstopRequestHandler": "endstop.a2a.handler",
-    "ModelExecutor": "endstop.a2a.modelled",
     "TaskLimits": "endstop.a2a.limits",
 }
 
-__all__ = ["EndstopRequestHandler", "ModelExecutor", "TaskLimits"]
+__all__ = ["EndstopRequestHandler", "TaskLimits"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,12 +16,16 @@ from a2a.types.a2a_pb2 import Message
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
-from endstop.a2a.notes import words_of
+from endstop.a2a.notes import Json, message_json, words_of
 from endstop.core import events as e
 from endstop.errors import CallerError, NotFound
 from endstop.run.approvals import Answer, Approve, Edit, Reject, Respond
 from endstop.run.questions import ANSWER_CHARS
 from endstop.run.runtime import Runtime
+
+SECRET = "endstop/secret"
+"""The key in the metadata of a recorded answer whose words are in no record."""
+UNSHOWN = "(a secret answer)"
 
 YES = frozenset({"yes", "y", "ok", "approve", "approved"})
 NO = frozenset({"no", "n", "reject", "rejected", "deny", "denied"})
@@ -175,9 +179,16 @@ def _whole(value: Any) -> Any:
 
 
 def check_answer(
-    runtime: Runtime, answer: Approval | Told, questions: Mapping[str, e.QuestionAsked]
+    runtime: Runtime,
+    answer: Approval | Told,
+    approvals: Mapping[str, e.ApprovalAsked],
+    questions: Mapping[str, e.QuestionAsked],
 ) -> None:
     """Refuse, in words, an answer that cannot be one, while nothing of it is recorded yet."""
+    if isinstance(answer, Approval) and answer.digest != approvals[answer.call].digest:
+        raise InvalidParamsError(
+            f"{answer.call} asks for something else than what the digest says; look at it again"
+        )
     match answer:
         case Told():
             choices = questions[answer.question].choices
@@ -195,6 +206,21 @@ def check_answer(
                 raise InvalidParamsError(str(problem)) from None
         case _:
             return
+
+
+def record_of(
+    message: Message, key: str, answer: Approval | Told, questions: Mapping[str, e.QuestionAsked]
+) -> Json:
+    """A message that is an answer, as it is recorded: without its words where they are secret."""
+    body = {**message_json(message), "key": key, "answers": answer.target}
+    if isinstance(answer, Told) and questions[answer.question].secret:
+        body |= {"parts": [{"text": UNSHOWN}], "metadata": {SECRET: True}}
+    return body
+
+
+def is_same(known: Message, message: Message) -> bool:
+    """Whether two messages of one id say the same, as far as that was recorded."""
+    return known.parts == message.parts or SECRET in known.metadata
 
 
 def give(runtime: Runtime, answer: Approval | Told, by: str) -> bool:

@@ -7,8 +7,10 @@ knows. What is asked is answered by whoever drives the task, as if it had come t
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -77,13 +79,17 @@ class Elsewhere:
         Raises what the driver refused it with, and Gone where nobody drives it any more.
         """
         context = request.context
+        said = MessageToDict(request.params)
+        # What may be a password is in no file.
+        secret = any(question.secret for question in list(task.view.questions.values()))
         body = {
-            "request": MessageToDict(request.params),
+            "request": None if secret else said,
             "key": request.key,
             "user": context.user.user_name,
             "tenant": context.tenant,
         }
-        answer = await self._ask(task, MESSAGE, body, context.user.user_name)
+        words = json.dumps(said) if secret else None
+        answer = await self._ask(task, MESSAGE, body, context.user.user_name, words)
         match answer.get("what"):
             case "taken":
                 return
@@ -103,12 +109,18 @@ class Elsewhere:
             log.warning("task %s: its server answered %r", task.id, answer)
 
     async def _ask(
-        self, task: LiveTask, kind: str, body: dict[str, Any], by: str
+        self,
+        task: LiveTask,
+        kind: str,
+        body: dict[str, Any],
+        by: str,
+        secret: str | None = None,
     ) -> dict[str, Any]:
         inbox = self._inbox
         if inbox is None:
             raise InternalError("The task is driven by another server that cannot be asked")
-        posted: int | None = await on_thread(inbox.post, task.id, task.id, kind, body, by)
+        post = partial(inbox.post, task.id, task.id, kind, body, by, secret=secret)
+        posted: int | None = await on_thread(post)
         if posted is None:
             raise Gone
         until = monotonic() + ANSWER_S
@@ -141,17 +153,20 @@ class Elsewhere:
 
     def _asked(self, request: mail.Request) -> None:
         """A message for a task that is driven here; on the errands' thread, answered later."""
-        self._loop.call_soon_threadsafe(self._serve, request)
+        assert self._inbox is not None, "what is asked came by the inbox"
+        letter = request.body.get("letter")
+        words = self._inbox.bell().letter(str(letter)) if letter is not None else None
+        self._loop.call_soon_threadsafe(self._serve, request, words)
 
-    def _serve(self, request: mail.Request) -> None:
-        serving = self._loop.create_task(self._answer(request))
+    def _serve(self, request: mail.Request, words: str | None) -> None:
+        serving = self._loop.create_task(self._answer(request, words))
         self._serving.add(serving)
         serving.add_done_callback(self._serving.discard)
 
-    async def _answer(self, request: mail.Request) -> None:
+    async def _answer(self, request: mail.Request, words: str | None) -> None:
         assert self._inbox is not None, "what is asked came by the inbox"
         try:
-            await self._take(request.run, _read(request))
+            await self._take(request.run, _read(request, words))
             answer = {"what": "taken"}
         except Gone:
             answer = {"what": "gone"}
@@ -168,9 +183,12 @@ class Elsewhere:
         self._runtime._errands.on_ring = None
 
 
-def _read(request: mail.Request) -> Request:
+def _read(request: mail.Request, words: str | None) -> Request:
     body = request.body
-    params = ParseDict(body["request"], SendMessageRequest(), ignore_unknown_fields=True)
+    said = body["request"] if words is None else json.loads(words)
+    if said is None:
+        raise InternalError("the secret did not arrive; answer again")
+    params = ParseDict(said, SendMessageRequest(), ignore_unknown_fields=True)
     user = NamedUser(str(body.get("user", "")))
     context = ServerCallContext(user=user, tenant=str(body.get("tenant", "")))
     return Request(params, context, str(body.get("key", "")))

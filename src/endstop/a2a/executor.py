@@ -111,11 +111,14 @@ class CallPort:
         if state == TaskState.TASK_STATE_CANCELED:
             # The agent itself gives up: a cancel like any other.
             kept = self._tell(note)
-            self._stop(task.id, Reason.CANCELLED_BY_USER)
+            if kept:
+                self._stop(task.id, Reason.CANCELLED_BY_USER)
         else:
             outcome = OUTCOMES[state]  # type: ignore[index]
             kept = self._tell(i.Together(inputs=(note, i.CloseRun(run=task.id, outcome=outcome))))
-            task.run.close()
+            if kept:
+                # Also where somebody else's word on the outcome was first.
+                task.run.close()
         # Too late for this call: another one may still say something.
         task.declared = kept
         return kept

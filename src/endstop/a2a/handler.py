@@ -38,13 +38,14 @@ from a2a.utils.proto_utils import validate_proto_required_fields
 
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.livetask import LiveTask, Request
-from endstop.a2a.once import find_once
+from endstop.a2a.once import find_once, open_once
 from endstop.a2a.push import Pusher
 from endstop.a2a.pushing import PushMethods, UrlValidator
 from endstop.a2a.states import INTERRUPTED, OWNER, TERMINAL
 from endstop.a2a.streams import Update
 from endstop.a2a.task import TaskView
 from endstop.a2a.tasks import PARK_S, Tasks, is_repeat, new_key
+from endstop.agents.model_agent import ModelAgent
 from endstop.errors import CallerError
 from endstop.run.base import new_run_id
 from endstop.run.runtime import Runtime
@@ -59,7 +60,7 @@ class EndstopRequestHandler(PushMethods):
 
     def __init__(
         self,
-        agent_executor: AgentExecutor,
+        agent_executor: AgentExecutor | ModelAgent,
         task_store: Any = None,
         agent_card: AgentCard | None = None,
         queue_manager: Any = None,
@@ -273,8 +274,9 @@ class EndstopRequestHandler(PushMethods):
                 # Before the task is there: a config that is refused must not leave a task behind.
                 run_id = run_id or new_run_id()
                 await self._keep_config(push, run_id, context, params.tenant, 0)
-            task = await tasks.open(params, context, params.tenant, run_id)
-            return task, Request(params, context)
+            opened = await open_once(tasks, params, context, run_id)
+            if opened is not None:
+                return opened, Request(params, context)
         found, view = await tasks.find(message.task_id, context, params.tenant)
         if message.context_id and message.context_id != view.context:
             raise InvalidParamsError(

@@ -83,7 +83,7 @@ class Keeper:
         was_remote = task.remote
         hall.begin_joining(task)
         try:
-            task.run = await tasks.runtime.resume(task_id)
+            task.run = await tasks.resume(task_id)
             recorded: list[Recorded] = await tasks.off_loop(
                 lambda: list(self._journal.read(task_id, task.view.seq))
             )
@@ -99,9 +99,7 @@ class Keeper:
         tasks.follower.release(task)
         self._resting.pop(task_id, None)
         task.spoken = True
-        task.busy = bool(task.view.executing)
-        task.waiting.extend(key for key in task.view.waiting if key not in task.waiting)
-        tasks.advance(task)
+        tasks.go_on(task)
         return task
 
     async def sweep(self) -> list[str]:

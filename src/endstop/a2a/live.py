@@ -202,6 +202,8 @@ class Hall:
         match event:
             case e.CallSettled() if task.view.calls[event.call].tool == EXECUTE:
                 self.on_settled(task)
+            case e.ApprovalAsked():
+                task.idle_at = self._loop.time()
             case e.RunClosing():
                 task.closed_at = monotonic()
             case e.RunEnded():

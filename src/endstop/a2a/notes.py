@@ -55,6 +55,16 @@ def message_json(message: Message) -> Json:
     return found
 
 
+def check(message: Message) -> None:
+    """Raise ValueError for a message that JSON has no words for, such as one with a NaN in it."""
+    if message.HasField("metadata") or any(map(_may_lack_words, message.parts)):
+        message_json(message)
+
+
+def _may_lack_words(part: Part) -> bool:
+    return part.WhichOneof("content") == "data" or part.HasField("metadata")
+
+
 def read_message(found: Mapping[str, Any]) -> Message:
     """The message that was kept."""
     message = Message(

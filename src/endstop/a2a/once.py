@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from a2a.server.context import ServerCallContext
 from a2a.types.a2a_pb2 import Message, SendMessageRequest
-from a2a.utils.errors import TaskNotFoundError
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
 if TYPE_CHECKING:
+    from endstop.a2a.livetask import LiveTask
     from endstop.a2a.tasks import Tasks
 
 ONCE = "endstop/once"
@@ -47,3 +48,19 @@ async def find_once(
         return run_id
     message.task_id = run_id
     return run_id
+
+
+async def open_once(
+    tasks: Tasks, params: SendMessageRequest, context: ServerCallContext, run_id: str | None
+) -> LiveTask | None:
+    """A new task for a message. None where the same message, sent twice at once, was faster.
+
+    The message is then given to the task of the other one. Raises as `Tasks.open` does.
+    """
+    try:
+        return await tasks.open(params, context, params.tenant, run_id)
+    except InvalidParamsError:
+        await find_once(tasks, params, context)
+        if not params.message.task_id:
+            raise
+        return None

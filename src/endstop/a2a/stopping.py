@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -22,10 +22,11 @@ from endstop.a2a.keeping import Keeper
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.live import Hall
 from endstop.a2a.livetask import LiveTask
+from endstop.a2a.task import TaskView
 from endstop.core import inputs as i
 from endstop.core.events import Event
 from endstop.core.terms import Mode, Reason
-from endstop.errors import CallerError, NotFound
+from endstop.errors import CallerError, EndstopError, NotFound
 from endstop.run.runtime import Runtime
 from endstop.run.takeover import stopping
 from endstop.store.protocol import Recorded
@@ -34,6 +35,8 @@ log = logging.getLogger("endstop.a2a")
 
 CANCEL_MARGIN_S = 2.0
 """How much longer than the stop ladder a cancel waits for the record of the ending."""
+RETURN_S = 0.5
+"""How long a shutdown waits for an executor that has asked its user to return."""
 AGAIN = 3
 """How often it is looked who drives a task, should that change meanwhile."""
 
@@ -48,8 +51,10 @@ class Stops:
     elsewhere: Elsewhere
     follower: Follower
     keeper: Keeper
-    _executor: AgentExecutor
+    _executor: AgentExecutor | None
     _bodies: ExecutorBodies
+    _background: set[asyncio.Task[Any]]
+    _unobserve: Callable[[], None]
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """See `tasks.Tasks`."""
@@ -74,7 +79,7 @@ class Stops:
             await self._cancel_elsewhere(task, context.user.user_name)
             return
         self.stop_now(task.id, Reason.CANCELLED_BY_USER)
-        if not task.courtesy:
+        if self._executor is not None and not task.courtesy:
             task.courtesy = True
             _ = self.spawn(self._be_courteous(task))
         await self.until_over(task, self.grace_s + CANCEL_MARGIN_S)
@@ -106,6 +111,7 @@ class Stops:
 
     async def _be_courteous(self, task: LiveTask) -> None:
         """The executor's own `cancel()`, once: it may tidy up, and it changes nothing."""
+        assert self._executor is not None, "only an executor has a cancel() of its own"
         try:
             context = await self._bodies.context(task, None)
             ending = self._executor.cancel(context, Courtesy(task, self.hall))
@@ -114,6 +120,47 @@ class Stops:
             log.warning("task %s: the executor's cancel() did not return in time", task.id)
         except Exception as error:  # noqa: BLE001 - foreign code; it may change nothing
             log.info("task %s: the executor's cancel() failed: %r", task.id, error)
+
+    async def _let_return(self) -> None:
+        """Let executors return that have just said that they wait for the user."""
+        returning = [task for task in self.hall.tasks.values() if _returns(task.view)]
+        waits = [
+            self.spawn(self.hall.until(task, lambda view: not _returns(view))) for task in returning
+        ]
+        if waits:
+            await asyncio.wait(waits, timeout=min(self.grace_s, RETURN_S))
+
+    async def aclose(self) -> None:
+        """Stop what runs, and let go of the rest for whoever comes; the runtime stays open.
+
+        A task whose executor works ends here, and says that the server was shut down.
+        """
+        await self._let_return()
+        working = [task for task in self.hall.tasks.values() if _works(task.view)]
+        for task in working:
+            self.stop_now(task.id, Reason.SHUTDOWN)
+        if working:
+            bound_s = self.grace_s + CANCEL_MARGIN_S
+            await asyncio.gather(*[self.until_over(task, bound_s) for task in working])
+        for task in tuple(self.hall.tasks.values()):
+            with suppress(EndstopError):
+                await self.runtime.suspend(task.id)
+        self._unobserve()
+        self.elsewhere.close()
+        self.follower.close()
+        for one in tuple(self._background):
+            one.cancel()
+        self.keeper.close()
+        if self._background:
+            await asyncio.wait(tuple(self._background), timeout=1.0)
+
+
+def _returns(view: TaskView) -> bool:
+    return bool(view.executing) and view.at_rest and not (view.approvals or view.questions)
+
+
+def _works(view: TaskView) -> bool:
+    return any(view.calls[call].started for call in view.executing)
 
 
 def end_by_force(journal: Any, task_id: str) -> None:

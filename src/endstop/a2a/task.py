@@ -14,34 +14,29 @@ from typing import Any
 from a2a.types.a2a_pb2 import (
     Artifact,
     Message,
-    Task,
-    TaskArtifactUpdateEvent,
     TaskState,
-    TaskStatus,
-    TaskStatusUpdateEvent,
 )
-from google.protobuf.json_format import ParseDict
 
 from endstop.a2a import notes, words
 from endstop.a2a.notes import Json
+from endstop.a2a.shown import Shown
 from endstop.a2a.states import (
     ARTIFACT_SHOWN,
-    CALLS,
     EXECUTE,
     INPUT_REQUIRED,
     INTERRUPTED,
     NOTHING,
     OWNER,
-    SEQ,
     STATUS_SHOWN,
     SUBMITTED,
     TERMINAL,
     WORKING,
 )
+from endstop.agents import notes as conversation
 from endstop.core import events as e
 
 
-class TaskView:
+class TaskView(Shown):
     """One task, as far as its run's events were applied."""
 
     def __init__(self, run: str) -> None:
@@ -67,6 +62,7 @@ class TaskView:
         self._keyed: dict[str, Message] = {}
         self._message: Message | None = None
         self._said: int = 0
+        self._why = ""
         self._started = False
         self._declared: tuple[int, Message | None, Json | None] | None = None
         self._artifact: Json = {}
@@ -105,59 +101,6 @@ class TaskView:
         return self._keyed.get(key) or next(
             (one for one in self.history if one.message_id == key), None
         )
-
-    def task(self, history_length: int | None = None, *, artifacts: bool = True) -> Task:
-        """The task as it stands; `history_length` bounds its messages, newest kept."""
-        history = self.history
-        if history_length is not None:
-            history = history[-history_length:] if history_length > 0 else []
-        task = Task(id=self.id, context_id=self.context, status=self._status(), history=history)
-        if artifacts and self.artifacts:
-            task.artifacts.extend(self.artifacts.values())
-        if self.metadata:
-            task.metadata.update(self.metadata)
-        self._own_metadata(task.metadata)
-        return task
-
-    def status_update(self) -> TaskStatusUpdateEvent:
-        """The status as it stands, as an update of a stream."""
-        update = TaskStatusUpdateEvent(
-            task_id=self.id, context_id=self.context, status=self._status()
-        )
-        if self._status_metadata:
-            update.metadata.update(self._status_metadata)
-        self._own_metadata(update.metadata)
-        return update
-
-    def artifact_update(self) -> TaskArtifactUpdateEvent:
-        """What was added last, as an update of a stream."""
-        found = self._artifact
-        update = TaskArtifactUpdateEvent(
-            task_id=self.id,
-            context_id=self.context,
-            artifact=notes.read_artifact(found["artifact"]),
-            append=found.get("append", False),
-            last_chunk=found.get("lastChunk", False),
-        )
-        if "metadata" in found:
-            ParseDict(found["metadata"], update.metadata)
-        update.metadata[SEQ] = self.seq
-        return update
-
-    def _status(self) -> TaskStatus:
-        status = TaskStatus(state=self.state, message=self._message)  # type: ignore[arg-type]
-        seconds = int(self.at_s)
-        status.timestamp.seconds = seconds
-        # Whole milliseconds: the protocol's format of an instant.
-        status.timestamp.nanos = int((self.at_s - seconds) * 1000) * 1_000_000
-        return status
-
-    def _own_metadata(self, metadata: Any) -> None:
-        metadata[SEQ] = self.seq
-        if self.ended is not None and self.state != TaskState.TASK_STATE_COMPLETED:
-            table = words.table(self.calls.values())
-            if table:
-                metadata[CALLS] = table
 
     # -- applying
 
@@ -213,7 +156,7 @@ class TaskView:
             self._status_metadata = declared[2]
             if declared[1] is not None or self.state != TaskState.TASK_STATE_CANCELED:
                 return declared[1]
-        text = words.ending(self.ended, self.calls.values(), EXECUTE)
+        text = words.ending(self.ended, self.calls.values(), EXECUTE, self._why)
         return None if text is None else self._words(text)
 
     def _words(self, text: str, data: Json | None = None) -> Message:
@@ -291,7 +234,7 @@ class TaskView:
         self.questions[event.question] = event
         return self._asked()
 
-    def _on_told(self, event: e.QuestionAnswered | e.QuestionWithdrawn) -> int:
+    def _on_question_over(self, event: e.QuestionAnswered | e.QuestionWithdrawn) -> int:
         self.questions.pop(event.question, None)
         return self._asked()
 
@@ -311,6 +254,18 @@ class TaskView:
         _ = self._on_word(body)
         self.waiting[str(body.get("key", body["messageId"]))] = None
         self._said = 0
+        return NOTHING
+
+    def _on_told(self, body: Json) -> int:
+        """A message that is said to a model at once: from then on the agent works."""
+        if "message" not in body:
+            return NOTHING
+        self._retire_message()
+        self._said, self._started = 0, True
+        return self._on_word({**body["message"], "key": body["key"]}) | STATUS_SHOWN
+
+    def _on_why(self, body: Json) -> int:
+        self._why = str(body.get("why", ""))
         return NOTHING
 
     def _on_word(self, body: Json) -> int:
@@ -380,14 +335,17 @@ _APPLY: dict[type, Callable[[TaskView, Any], int]] = {
     e.ApprovalAsked: TaskView._on_approval,
     e.ApprovalAnswered: TaskView._on_approved,
     e.QuestionAsked: TaskView._on_question,
-    e.QuestionAnswered: TaskView._on_told,
-    e.QuestionWithdrawn: TaskView._on_told,
+    e.QuestionAnswered: TaskView._on_question_over,
+    e.QuestionWithdrawn: TaskView._on_question_over,
     e.Noted: TaskView._on_noted,
 }
 
 _NOTED: dict[str, Callable[[TaskView, Json], int]] = {
     notes.MESSAGE: TaskView._on_message,
     notes.SAID: TaskView._on_word,
+    conversation.USER: TaskView._on_told,
+    conversation.LIMIT: TaskView._on_why,
+    conversation.FAILURE: TaskView._on_why,
     notes.REPLY: TaskView._on_reply,
     notes.STATUS: TaskView._on_status,
     notes.ARTIFACT: TaskView._on_artifact,

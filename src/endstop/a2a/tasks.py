@@ -23,7 +23,7 @@ from a2a.utils.errors import (
 )
 
 from endstop.a2a import notes
-from endstop.a2a.answers import check_answer, give, read_answer
+from endstop.a2a.answers import check_answer, give, is_same, read_answer, record_of
 from endstop.a2a.elsewhere import Elsewhere, Gone
 from endstop.a2a.executor import ExecutorBodies
 from endstop.a2a.following import Follower
@@ -32,13 +32,16 @@ from endstop.a2a.limits import TaskLimits
 from endstop.a2a.listing import Listing
 from endstop.a2a.live import Hall
 from endstop.a2a.livetask import LiveTask, Request
+from endstop.a2a.native import Native
 from endstop.a2a.states import EXECUTE, OWNER
-from endstop.a2a.stopping import AGAIN, CANCEL_MARGIN_S, Stops
+from endstop.a2a.stopping import AGAIN, Stops
 from endstop.a2a.task import TaskView
+from endstop.agents.model_agent import ModelAgent
 from endstop.core.inputs import Note
-from endstop.core.terms import Outcome, Reason, ToolCall
-from endstop.errors import CallerError, EndstopError
+from endstop.core.terms import Outcome, ToolCall
+from endstop.errors import CallerError
 from endstop.run.base import BatchTerms
+from endstop.run.handles import Run
 from endstop.run.names import random_name
 from endstop.run.runtime import Runtime
 from endstop.run.submitted import Own
@@ -47,8 +50,6 @@ from endstop.work.steps import on_thread
 
 log = logging.getLogger("endstop.a2a")
 
-RETURN_S = 0.5
-"""How long a shutdown waits for an executor that has asked its user to return."""
 NAME_CHARS = 500
 """Longest id, context, owner or tenant that is taken."""
 PARK_S = 30.0
@@ -61,7 +62,7 @@ class Tasks(Stops):
     def __init__(
         self,
         runtime: Runtime,
-        executor: AgentExecutor,
+        executor: AgentExecutor | ModelAgent,
         *,
         agent: str,
         limits: TaskLimits,
@@ -76,17 +77,22 @@ class Tasks(Stops):
         self.limits = limits
         self.grace_s = grace_s
         self._loop = asyncio.get_running_loop()
-        self._executor = executor
         self._builder = builder
         self._in_memory = isinstance(runtime.engine.journal, MemoryJournal)
         self.hall = Hall(self._loop, limits, agent)
         self.hall.on_settled = self._on_settled
         self.hall.on_over = self._on_over
-        tell = runtime.engine.tell
-        self._bodies = ExecutorBodies(executor, self.hall, builder, self.stop_now, tell)
-        self._tool = self._bodies.make_tool(grace_s, timeout_s, idempotent=idempotent)
-        runtime.planner.recognise(self._tool)
-        self._own = [Own(self._tool)]
+        self.native: Native | None = None
+        self._executor: AgentExecutor | None = None
+        if isinstance(executor, ModelAgent):
+            self.native = Native(executor, self)
+        else:
+            self._executor = executor
+            tell = runtime.engine.tell
+            self._bodies = ExecutorBodies(executor, self.hall, builder, self.stop_now, tell)
+            tool = self._bodies.make_tool(grace_s, timeout_s, idempotent=idempotent)
+            runtime.planner.recognise(tool)
+            self._own = [Own(tool)]
         self.listing = Listing(runtime.engine.journal, self.hall, self.read)
         self.follower = Follower(runtime.engine.journal, self.hall)
         self.hall.follower = self.follower.follow
@@ -169,13 +175,18 @@ class Tasks(Stops):
     ) -> LiveTask:
         """A new task for a message; it can be stopped from here on."""
         message = params.message
+        check_kept(message)
         context_id = message.context_id
         if self._builder is not None:
             built = await self._builder.build(context=context, params=params, task_id=run_id)
             run_id, context_id = built.task_id, built.context_id or ""
         context_id = context_id or f"{random_name()}{random_name()}"
         try:
-            run = self.runtime.run(run_id, labels=self.labels(context_id, context, tenant))
+            labels = self.labels(context_id, context, tenant)
+            if self.native is not None:
+                run = self.native.open(run_id, labels)
+            else:
+                run = self.runtime.run(run_id, labels=labels)
         except CallerError as problem:
             raise InvalidParamsError(str(problem)) from None
         task = self.hall.open(run.id)
@@ -234,6 +245,9 @@ class Tasks(Stops):
             raise UnsupportedOperationError(
                 f"{len(task.waiting)} messages wait for task {task.id} already"
             )
+        if self.native is not None:
+            self.native.take(task, request)
+            return
         key = request.key
         try:
             body = notes.message_json(message)
@@ -260,17 +274,21 @@ class Tasks(Stops):
         """A message to a task that asks for something is the answer to that."""
         message, view = request.params.message, task.view
         asked = self.hall.read(task, lambda view: (dict(view.approvals), dict(view.questions)))
+        if not any(asked):
+            raise UnsupportedOperationError(
+                f"Task {view.id} waits for no answer any more: look at it again"
+            )
         answer = read_answer(message, *asked)
-        check_answer(self.runtime, answer, asked[1])
+        check_answer(self.runtime, answer, *asked)
         assert task.run is not None, "what asks is driven"
         # Recorded first: the body that has its answer may end the task at once.
-        body = {**notes.message_json(message), "key": request.key, "answers": answer.target}
+        body = record_of(message, request.key, answer, asked[1])
         kept = task.run.note(notes.SAID, body)
         if not kept or not give(self.runtime, answer, request.context.user.user_name):
             raise UnsupportedOperationError(
                 f"Task {view.id} does not wait for this answer any more: look at it again"
             )
-        task.taken[request.key] = message
+        task.taken[request.key] = notes.read_message(body)
 
     def advance(self, task: LiveTask) -> None:
         """Let the executor work on the next message, or end a task that it cannot go on with."""
@@ -284,6 +302,22 @@ class Tasks(Stops):
             self._submit(task, task.waiting.popleft())
         elif view.at_rest:
             task.idle_at = self._loop.time()
+
+    async def resume(self, task_id: str) -> Run:
+        """Drive a run again whose driver is gone, or that was put away."""
+        if self.native is not None:
+            return await self.native.resume(task_id)
+        return await self.runtime.resume(task_id)
+
+    def go_on(self, task: LiveTask) -> None:
+        """Have a task worked on that was just taken up."""
+        if self.native is not None:
+            if not task.view.over:
+                self.native.go_on(task)
+            return
+        task.busy = bool(task.view.executing)
+        task.waiting.extend(key for key in task.view.waiting if key not in task.waiting)
+        self.advance(task)
 
     def _is_free(self, task: LiveTask) -> bool:
         """Whether the executor can work on a message at once."""
@@ -328,46 +362,13 @@ class Tasks(Stops):
         task.add_done_callback(self._background.discard)
         return task
 
-    async def _let_return(self) -> None:
-        """Let executors return that have just said that they wait for the user."""
-        returning = [task for task in self.hall.tasks.values() if _returns(task.view)]
-        waits = [
-            self.spawn(self.hall.until(task, lambda view: not _returns(view))) for task in returning
-        ]
-        if waits:
-            await asyncio.wait(waits, timeout=min(self.grace_s, RETURN_S))
 
-    async def aclose(self) -> None:
-        """Stop what runs, and let go of the rest for whoever comes; the runtime stays open.
-
-        A task whose executor works ends here, and says that the server was shut down.
-        """
-        await self._let_return()
-        working = [task for task in self.hall.tasks.values() if _works(task.view)]
-        for task in working:
-            self.stop_now(task.id, Reason.SHUTDOWN)
-        if working:
-            bound_s = self.grace_s + CANCEL_MARGIN_S
-            await asyncio.gather(*[self.until_over(task, bound_s) for task in working])
-        for task in tuple(self.hall.tasks.values()):
-            with suppress(EndstopError):
-                await self.runtime.suspend(task.id)
-        self._unobserve()
-        self.elsewhere.close()
-        self.follower.close()
-        for one in tuple(self._background):
-            one.cancel()
-        self.keeper.close()
-        if self._background:
-            await asyncio.wait(tuple(self._background), timeout=1.0)
-
-
-def _returns(view: TaskView) -> bool:
-    return bool(view.executing) and view.at_rest and not (view.approvals or view.questions)
-
-
-def _works(view: TaskView) -> bool:
-    return any(view.calls[call].started for call in view.executing)
+def check_kept(message: Message) -> None:
+    """Refuse a message that cannot be recorded, before there is a task that waits for it."""
+    try:
+        notes.check(message)
+    except ValueError as problem:
+        raise InvalidParamsError(f"the message cannot be kept: {problem}") from None
 
 
 def new_key(task: LiveTask, message: Message) -> str:
@@ -379,4 +380,4 @@ def new_key(task: LiveTask, message: Message) -> str:
 def is_repeat(task: LiveTask, message: Message) -> bool:
     """Whether a message was sent before: the client did not hear the answer to the first."""
     known = task.message(message.message_id)
-    return known is not None and known.parts == message.parts
+    return known is not None and is_same(known, message)

@@ -8,13 +8,13 @@ a call are in them, except what a human must see to approve it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
 from a2a.types.a2a_pb2 import TaskState
 
 from endstop.core import events as e
+from endstop.core.payload import dumps
 from endstop.core.terms import Effect, Outcome, Reason, StoppedBy
 from endstop.core.text import safe_text
 
@@ -66,8 +66,11 @@ def final_state(ended: e.RunEnded) -> int:
             return TaskState.TASK_STATE_FAILED
 
 
-def ending(ended: e.RunEnded, lines: Collection[Line], execute: str) -> str | None:
-    """What is to be said of the end of a run; None where it needs no words."""
+def ending(ended: e.RunEnded, lines: Collection[Line], execute: str, why: str = "") -> str | None:
+    """What is to be said of the end of a run; None where it needs no words.
+
+    `why` is what a conversation said of its own end, where it failed.
+    """
     match ended.outcome:
         case Outcome.SUCCEEDED:
             return None
@@ -81,6 +84,8 @@ def ending(ended: e.RunEnded, lines: Collection[Line], execute: str) -> str | No
         case Outcome.REJECTED:
             return "Rejected."
         case _:
+            if why:
+                return f"Failed: {safe_text(why, ERROR_CHARS)}"
             return _failure(lines, execute)
 
 
@@ -186,11 +191,10 @@ def asking(approvals: Approvals, questions: Iterable[e.QuestionAsked]) -> str:
         choices = f" One of: {', '.join(question.choices)}." if question.choices else ""
         said.append(f"{safe_text(question.text, ARGUMENTS_CHARS)}{choices}")
     for tool, approval in approvals:
-        prompt = approval.prompt or f"May {tool} run?"
-        shown = json.dumps(approval.arguments, ensure_ascii=False, default=str)
+        shown = safe_text(dumps(approval.arguments), ARGUMENTS_CHARS)
+        prompt = f" {safe_text(approval.prompt, ARGUMENTS_CHARS)}" if approval.prompt else ""
         said.append(
-            f"{safe_text(prompt, ARGUMENTS_CHARS)}\n{tool} ({approval.call}): "
-            f"{safe_text(shown, ARGUMENTS_CHARS)}\n"
+            f"May {tool} run with {shown}?{prompt}\n"
             "Answer yes, no, 'no: why', or 'edit {…}' with other arguments."
         )
     return "\n\n".join(said)

@@ -71,7 +71,7 @@ class Wanted:
 class Found:
     """An agent that was found in a file, and what that says of it."""
 
-    executor: AgentExecutor
+    executor: AgentExecutor | ModelAgent
     card: AgentCard
     extended: AgentCard | None
 
@@ -214,13 +214,11 @@ def _declared(module: ModuleType, source: str) -> Any:
     return values[0]
 
 
-def _executor(declared: Any, source: str) -> AgentExecutor:
+def _executor(declared: Any, source: str) -> AgentExecutor | ModelAgent:
     from a2a.server.agent_execution import AgentExecutor
 
-    from endstop.a2a.modelled import ModelExecutor
-
     if isinstance(declared, ModelAgent):
-        return ModelExecutor(declared)
+        return declared
     if isinstance(declared, type) and issubclass(declared, AgentExecutor):
         try:
             return declared()
