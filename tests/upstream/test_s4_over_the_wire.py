@@ -8,7 +8,6 @@ What really happens is read from a file that the body writes every ten milliseco
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from pathlib import Path
 
@@ -16,33 +15,13 @@ import pytest
 
 from tests.wire.executors import Order
 from tests.wire.harness import Caller, House, house, state_of
+from tests.wire.noise import Noise
 from tests.wire.ticks import Ticks
 
 TICK_S = 0.01
 WHOLE_S = 10.5
 CANCELLED_AFTER_S = 1.0
 STOPPED_WITHIN_S = 0.1
-
-
-class Noise:
-    """How late this machine lets somebody be who wants to tick as the bodies do."""
-
-    def __init__(self) -> None:
-        self.worst_s = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-        self._thread.start()
-
-    def _listen(self) -> None:
-        while not self._over.is_set():
-            before = time.monotonic()
-            time.sleep(TICK_S)
-            self.worst_s = max(self.worst_s, time.monotonic() - before - TICK_S)
-
-    def stop(self) -> float:
-        self._over.set()
-        self._thread.join(5)
-        return self.worst_s
 
 
 def order(ticks: Ticks) -> Order:
@@ -52,16 +31,15 @@ def order(ticks: Ticks) -> Order:
 async def cancelled_after_a_second(client: Caller, ticks: Ticks, task: str) -> None:
     """Cancels when the body has worked for a second, and looks at what it does from then on."""
     await asyncio.sleep(CANCELLED_AFTER_S)
-    noise = Noise()
-    asked = time.time()
-    answer = await client.cancel(task)
-    await asyncio.sleep(0.5)
-    late_s = noise.stop()
+    with Noise() as noise:
+        asked = time.time()
+        answer = await client.cancel(task)
+        await asyncio.sleep(0.5)
     assert state_of(answer) == "CANCELED"
     ticked = [line.at for line in ticks.lines() if line.word == "tick"]
     assert len(ticked) > 10, "it did not work at all; this proves nothing"
     ran_on_s = max(0.0, ticked[-1] - asked)
-    assert ran_on_s <= STOPPED_WITHIN_S + late_s, f"the body ran on for {ran_on_s:.3f} s"
+    assert ran_on_s <= STOPPED_WITHIN_S + noise.worst_s, f"the body ran on for {ran_on_s:.3f} s"
     assert await client.state(task) == "CANCELED"
 
 

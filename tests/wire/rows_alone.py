@@ -11,12 +11,15 @@ import time
 from tests.wire.executors import Order
 from tests.wire.harness import TERMINAL, Broken, Caller, Place
 from tests.wire.hook import hook
+from tests.wire.noise import Noise
 from tests.wire.rows import row
 from tests.wire.stopping import cancel, check
 from tests.wire.ticks import CANCELS_NOW, note
 
-NEAR_S = 0.75
-"""Three times the bound of a request to the other server (0.25 s): the machine is shared."""
+NEAR_S = 0.25
+"""The bound of a request that comes to the other server, on a machine that does nothing else."""
+HOPS = 4
+"""How often such a request waits for a process to be given a processor."""
 
 
 @row(8, "a body that blocks its loop", control=("memory", ("others", "before")), alone=True)
@@ -56,9 +59,13 @@ async def _from_another(place: Place, order: Order, near_s: float | None) -> Bro
         task = (await stream.until("WORKING")).task_id
         watching = stranger.subscribe(task)
         await watching.until("WORKING", 3.0)
-        answer = await cancel(stranger, task, ticks)
+        with Noise() as noise:
+            answer = await cancel(stranger, task, ticks)
         if near_s is not None:
-            broken.unless(answer.took_s < near_s, "near", f"{answer.took_s:.2f} s")
+            bound_s = near_s + HOPS * noise.worst_s
+            broken.unless(
+                answer.took_s < bound_s, "near", f"{answer.took_s:.3f} of {bound_s:.3f} s"
+            )
         await check(broken, stranger, answer, ticks, task=task, stream=stream)
         seen = await watching.end(2.0)
         broken.unless(seen.closed and seen.endings == ["CANCELED"], "watched", seen.states)
