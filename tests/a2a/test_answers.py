@@ -9,10 +9,12 @@ from a2a.types.a2a_pb2 import Message, Part, Role
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import ParseDict
 
-from endstop import current
+from endstop import Runtime, current, tool
 from endstop.a2a.answers import Approval, Told, read_answer
 from endstop.core import events as e
+from endstop.core.terms import ToolCall
 from endstop.run.approvals import Approve, Edit, Reject, Respond
+from endstop.run.handles import Run
 from endstop.tools.context import AsyncContext
 from tests.a2a.serving import (
     COMPLETED,
@@ -137,5 +139,40 @@ def test_what_a_running_agent_asks_is_answered_by_a_message() -> None:
             assert states[0] == INPUT_REQUIRED
             assert states[-1] == COMPLETED
             assert "blue" in [one.parts[0].text for one in ended.history]
+
+    asyncio.run(play())
+
+
+def test_a_yes_to_something_else_is_refused_and_the_call_goes_on_waiting() -> None:
+    paid: list[int] = []
+
+    @tool(name="pay", effect="effectful", isolation="coroutine", approval="always")
+    async def pay(amount: int) -> None:
+        """Pay something."""
+        paid.append(amount)
+
+    async def play() -> None:
+        async with Runtime([pay], bodies="own-loop") as runtime:
+
+            async def buy(work: Work) -> None:
+                await work.begin()
+                run = Run(runtime, work.context.task_id or "")
+                await run.execute([ToolCall(model_id="x", tool="pay", arguments={"amount": 3})])
+                await work.updater.complete()
+
+            async with serving(Executor(buy=buy), runtime=runtime) as house:
+                task = await house.task("buy")
+                assert task.status.state == INPUT_REQUIRED
+                part = Part()
+                ParseDict({"approve": True, "digest": "of something else"}, part.data)
+                with pytest.raises(InvalidParamsError, match="something else"):
+                    await house.send("", task_id=task.id, parts=[part])
+                still = await house.get(task.id)
+                assert still.status.state == INPUT_REQUIRED
+                assert len(still.history) == len(task.history)
+                assert paid == []
+                ended = await house.task("yes", task_id=task.id)
+                assert ended.status.state == COMPLETED
+                assert paid == [3]
 
     asyncio.run(play())

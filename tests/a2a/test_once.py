@@ -22,6 +22,7 @@ from a2a.types import (
 )
 
 from endstop.a2a.once import ONCE, once_id
+from tests.a2a.serving import Executor, by, complete, serving
 from tests.a2a.test_push import loop_test
 from tests.remote.house import Server
 
@@ -93,3 +94,19 @@ def test_owners_agents_and_messages_are_told_apart() -> None:
     assert once_id(asking("x", "m1", once=None).message, "agent", "alice") is None
     message.task_id = "t"
     assert once_id(message, "agent", "alice") is None
+
+
+@loop_test
+async def test_the_same_message_twice_at_once_is_one_task(tmp_path: Path) -> None:
+    executor = Executor(go=complete)
+    async with serving(executor, journal=str(tmp_path / "tasks.db")) as house:
+        house.handler.tasks()
+
+        async def send() -> str:
+            request = house.request("go", message_id="m1")
+            request.message.metadata.update({ONCE: True})
+            return (await house.handler.on_message_send(request, by())).id
+
+        ids = await asyncio.gather(*[send() for _ in range(5)])
+        assert len(set(ids)) == 1
+        assert executor.executions == ["go"]

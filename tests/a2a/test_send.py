@@ -233,3 +233,51 @@ def test_history_is_as_long_as_was_asked(journal: str | None) -> None:
             assert not answer.history
 
     asyncio.run(play())
+
+
+def test_a_message_that_cannot_be_kept_leaves_no_task_behind() -> None:
+    async def play() -> None:
+        async with serving(Executor(go=complete)) as house:
+            part = Part()
+            part.data.number_value = float("nan")
+            for more in ({"parts": [part]}, {"parts": [Part(text="go"), part]}):
+                with pytest.raises(InvalidParamsError, match="cannot be kept"):
+                    await house.send("go", **more)
+            assert (await house.list()).total_size == 0
+            assert not house.handler.tasks().hall.tasks
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("word", ["complete", "failed", "cancel"])
+def test_a_last_word_after_the_call_is_over_ends_nothing(word: str, journal: str | None) -> None:
+    said = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def go(work: Work) -> None:
+        await work.begin()
+
+        async def later() -> None:
+            await returned.wait()
+            await getattr(work.updater, word)(work.say("too late"))
+            loops[0].call_soon_threadsafe(said.set)
+
+        returned = asyncio.Event()
+        left.append((asyncio.get_running_loop(), returned, asyncio.create_task(later())))
+        await work.updater.requires_input(work.say("which one?"))
+
+    left: list[tuple[asyncio.AbstractEventLoop, asyncio.Event, asyncio.Task[None]]] = []
+
+    async def play() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with serving(Executor(go=go, on=complete), journal=journal) as house:
+            task = await house.task("go")
+            await house.settled()
+            loop, returned, _ = left[0]
+            loop.call_soon_threadsafe(returned.set)
+            await asyncio.wait_for(said.wait(), 20)
+            assert (await house.get(task.id)).status.state == INPUT_REQUIRED
+            ended = await house.task("on", task_id=task.id)
+            assert (ended.status.state, words(ended)) == (COMPLETED, "done")
+
+    asyncio.run(play())

@@ -28,6 +28,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from endstop.a2a.executor import NamedUser
 from endstop.a2a.livetask import LiveTask, Request
 from endstop.core.terms import Mode, Reason
+from endstop.errors import JournalError
 from endstop.run.errands import CANCEL
 from endstop.run.runtime import Runtime
 from endstop.store import inbox as mail
@@ -120,7 +121,14 @@ class Elsewhere:
         if inbox is None:
             raise InternalError("The task is driven by another server that cannot be asked")
         post = partial(inbox.post, task.id, task.id, kind, body, by, secret=secret)
-        posted: int | None = await on_thread(post)
+        try:
+            posted: int | None = await on_thread(post)
+        except JournalError:
+            if secret is None:
+                raise
+            raise InternalError(
+                "The secret could not be brought to the server that drives the task; send it there"
+            ) from None
         if posted is None:
             raise Gone
         until = monotonic() + ANSWER_S

@@ -1,8 +1,8 @@
 """What is recorded of the events, how durably, and which of them nobody may act on before that.
 
-Effectful calls are recorded as granted before their body begins, endings before anybody sees them
-and notes before anybody sees them (law 15 record-first); read-only and idempotent calls do not
-wait. Decides nothing else.
+Effectful calls are recorded as granted before their body begins; endings, notes and what a human is
+asked before anybody sees them (laws 13 one-approval and 15 record-first); read-only and idempotent
+calls do not wait. Decides nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,17 @@ _ENDED: dict[type, Callable[[Any], str]] = {
     e.RunEnded: attrgetter("run"),
 }
 _WAITS = frozenset(
-    {e.CallGranted, e.CallSettled, e.BatchClosed, e.RunEnded, e.RunInterrupted, e.Noted}
+    {
+        e.CallGranted,
+        e.CallSettled,
+        e.BatchClosed,
+        e.RunEnded,
+        e.RunInterrupted,
+        e.Noted,
+        # Whoever answers may be elsewhere, and must find what is asked.
+        e.ApprovalAsked,
+        e.QuestionAsked,
+    }
 )
 
 
