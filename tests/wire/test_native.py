@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from a2a.types import Task
@@ -31,7 +32,7 @@ def cancelled(server: Server, tool: str, ticks: Ticks) -> tuple[Task, float]:
         async with Caller(server) as client:
             stream = client.stream(f"{tool} {ticks.file}")
             await ticks.seen("tick", 3)
-            task = await client.cancel(stream.seen.task_id)
+            task = await client.cancel((await stream.until("WORKING")).task_id)
             answered = time.time()
             seen = await stream.end(5.0)
             assert (seen.closed, seen.endings) == (True, ["CANCELED"]), seen.states
@@ -49,6 +50,7 @@ def test_law_11_whole_tree_a_cancel_ends_every_process(
     assert state_of(task) == "CANCELED"
     time.sleep(0.5)
     assert ticks.after(answered + 0.1) == 0, "something of the tree lives on"
+    assert row_of(task, tool)["stopped"] in ("asked", "killed")
 
 
 def test_law_9_on_the_books_a_deaf_thread_is_told_of(server: Server, tmp_path: Path) -> None:
@@ -56,7 +58,14 @@ def test_law_9_on_the_books_a_deaf_thread_is_told_of(server: Server, tmp_path: P
     task, _ = cancelled(server, "deaf", ticks)
     assert state_of(task) == "CANCELED"
     (part,) = task.status.message.parts
-    assert "may still be running" in part.text
-    assert "unknown" in part.text
+    assert "may still be running: deaf" in part.text
+    row = row_of(task, "deaf")
+    assert (row["stopped"], row["outcome"], row["effect"]) == ("abandoned", "cancelled", "unknown")
+
+
+def row_of(task: Task, tool: str) -> dict[str, Any]:
+    """What the table of a task says of the one call of a tool."""
     table = json.loads(MessageToJson(task.metadata))["endstop/calls"]
-    assert [row for row in table if row["stopped"] == "abandoned" and row["effect"] == "unknown"]
+    (row,) = [row for row in table if row["tool"] == tool]
+    assert isinstance(row, dict)
+    return row
