@@ -7,6 +7,7 @@ worker loops. After every story the laws hold, and the journal gives the same re
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from endstop.store.memory import MemoryJournal
 from endstop.testing.laws import check_state, check_story
 from tests.loop.support import FORMATS, check_pairs
 
-SEEDS = range(60)
+SEEDS = range(int(os.environ.get("ENDSTOP_TALKS", "60")))
 NAMES = ("work", "thread", "again", "nope", "risky", "inner")
 ACTS = ("cancel", "cancel the task", "cancel from a thread", "drain", "nothing")
 
