@@ -82,6 +82,7 @@ class Following:
         self._told_at = 0.0
         self._stopping = False
         self._refusals = 0
+        self._passing_on = asyncio.Lock()
         self._news = asyncio.Event()
         self._taken: asyncio.Future[dict[str, Any]] = self.loop.create_future()
         self._follower: asyncio.Task[None] | None = None
@@ -214,7 +215,8 @@ class Following:
 
     @property
     def _is_stopped(self) -> bool:
-        return self._ctx is not None and self._ctx.cancelled
+        """Whether a stop is due, told to this follower or to one before it."""
+        return self._stopping or (self._ctx is not None and self._ctx.cancelled)
 
     def _unsubmitted(self, error: WireError) -> AgentError:
         unknown = "; whether it took the task is not known" if error.kind in _UNKNOWN else ""
@@ -224,19 +226,22 @@ class Following:
         """Look at the task, then do what its state asks for: pass on a stop, ask, or read on."""
         view, probe_s = self.view, self._terms.patience.probe_s
         try:
-            if self._stopping and self._refusals < STOPS_MAX:
+            if self._is_stopped:
                 with suppress(WireError):
                     await self._pass_on_stop(probe_s)
             view.apply_task(await self._wire.get(view.task_id, probe_s))
             self._all_is_well()
             if view.over:
                 return
-            if view.asks and not self._stopping:
+            if view.asks and not self._is_stopped:
                 self._stopping = not await self._asker.ask()
             elif not await self._asker.send_again() and await self._streams():
                 await self._subscribe(probe_s)
         except WireError as error:
             self._note_trouble(error)
+        except Exception as error:  # noqa: BLE001 - a stop that is due must not go down with it
+            words = f"its task could not be followed: {describe_error(error)}"
+            self._note_trouble(WireError(Kind.GARBAGE, words))
 
     async def _subscribe(self, first_s: float) -> None:
         """Read on where there is a stream; where there is none just now, there is the next look."""
@@ -345,9 +350,13 @@ class Following:
     # --- stopping ---------------------------------------------------------------------------------
 
     async def _pass_on_stop(self, limit_s: float) -> None:
+        # One at a time: what one of two has brought, the other need not bring again.
+        async with self._passing_on:
+            if not self.view.over and self.view.task_id and self._refusals < STOPS_MAX:
+                await self._pass_on(limit_s)
+
+    async def _pass_on(self, limit_s: float) -> None:
         view = self.view
-        if view.over or not view.task_id:
-            return
         try:
             view.apply_task(await self._wire.cancel(view.task_id, limit_s))
             # Taken: asking again would say nothing new.

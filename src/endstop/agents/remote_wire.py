@@ -45,6 +45,8 @@ from endstop.work.steps import on_thread
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 ANSWER_BYTES = 32 * 1024 * 1024
 """Bytes of one answer, or of one event of a stream."""
+_GENERATORS = 12
+"""Turns of the loop that the SDK's generators take to be closed, and some more."""
 _HERE = frozenset({"127.0.0.1", "localhost", "[::1]"})
 _BUSY = frozenset({429, 503})
 """By these a server says that it did not take the request: as if nothing had been sent."""
@@ -158,7 +160,7 @@ class Wire:
     @asynccontextmanager
     async def _client(self, first_s: float, idle_s: float, stream: bool) -> AsyncIterator[Client]:
         card = await self.card(first_s)
-        async with AsyncExitStack() as stack:
+        async with _in_words(), AsyncExitStack() as stack:
             http = await stack.enter_async_context(_http(self._headers, max(first_s, idle_s)))
             config = ClientConfig(
                 streaming=stream,
@@ -196,21 +198,38 @@ async def _each(
 ) -> AsyncGenerator[StreamResponse]:
     """Each response, waited for within its bound; the source is closed on every way out."""
     assert isinstance(answers, AsyncGenerator)
-    async with aclosing(answers):
-        limit_s = first_s
-        while True:
-            async with _bounded(limit_s):
-                one = await anext(answers, None)
-            if one is None:
-                return
-            yield one
-            limit_s = idle_s
+    try:
+        async with aclosing(answers):
+            limit_s = first_s
+            while True:
+                async with _bounded(limit_s):
+                    one = await anext(answers, None)
+                if one is None:
+                    return
+                yield one
+                limit_s = idle_s
+    finally:
+        # The SDK's generators lie in one another, and the inner ones are closed by tasks of the
+        # loop: now, and not when there may be no loop any more.
+        for _ in range(_GENERATORS):
+            await asyncio.sleep(0)
 
 
 def _same(task: Task, task_id: str) -> Task:
     if task.id != task_id:
         raise WireError(Kind.GARBAGE, f"it answered with task {task.id!r:.80}, not {task_id!r:.80}")
     return task
+
+
+@asynccontextmanager
+async def _in_words() -> AsyncIterator[None]:
+    """What goes wrong beside the bounded waits, such as in closing what is broken."""
+    try:
+        yield
+    except WireError:
+        raise
+    except Exception as error:
+        raise _explained(error) from error
 
 
 class _bounded:
