@@ -19,8 +19,8 @@ ELSEWHERE: tuple[Mutant, ...] = (
     planted(
         "a cancel is not sent to a remote agent",
         "17 children-settle",
-        "agents/remote.py",
-        "            await following.cancel()\n",
+        "agents/remote_following.py",
+        "            view.apply_task(await self._wire.cancel(view.task_id, limit_s))\n",
         "            pass\n",
         (LINES + "test_an_agent_that_takes_the_cancel_and_works_on_has_not_stopped",),
     ),
