@@ -229,8 +229,8 @@ RUNS: tuple[Mutant, ...] = (
         "a shutdown settles what has not begun",
         "15 record-first",
         "run/stopping.py",
-        "                if suspend:\n",
-        "                if False:\n",
+        "                if suspend and self.engine.tell(",
+        "                if False and self.engine.tell(",
         LET_GO,
     ),
     _planted(
@@ -353,6 +353,25 @@ RUNS: tuple[Mutant, ...] = (
         "run/orphans.py",
         "        if left.is_marked and not _is_attached(left.opened):\n",
         "        if False:\n",
+        LET_GO,
+    ),
+    _planted(
+        "a run that drains holds up a shutdown",
+        "6 bounded-stop",
+        "run/stopping.py",
+        "                if suspend and self.engine.tell(i.SuspendRun(run=run.id, stop=True)):\n"
+        "                    continue\n",
+        "                if suspend:\n"
+        "                    self.engine.tell(i.SuspendRun(run=run.id, stop=True))\n"
+        "                    continue\n",
+        ("tests/recovery/test_suspend.py",),
+    ),
+    _planted(
+        "a run is let go while another draws on its budget",
+        "20 paid-once",
+        "core/suspending.py",
+        "    if run.below and not said.stop:\n",
+        "    if False:\n",
         LET_GO,
     ),
 )

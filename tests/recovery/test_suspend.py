@@ -450,3 +450,37 @@ def test_law_16_whoever_opens_the_journal_does_not_take_what_was_let_go(
     assert taken == []
     assert recorded(house)[-1] == e.RunInterrupted(run="r", clean=True)
     house.lawful = False
+
+
+def test_law_6_a_run_that_drains_does_not_hold_up_a_shutdown(street: Street, kind: str) -> None:
+    """It was cancelled, so it is not let go; what runs of it is stopped like the rest."""
+    bodies = Bodies(street)
+    house = street.open(kind, bodies.tools)
+    going = house.run("r").begin([call("waits", n=1)])
+    house.watch.wait(e.CallStarted)
+    house.cancel("r", mode="drain")
+    shut(house)
+    (result,) = going.result()
+    assert (result.outcome, result.reason) == (Outcome.CANCELLED, Reason.CANCELLED_BY_USER)
+    assert recorded(house)[-1] == e.RunEnded(
+        run="r", outcome=Outcome.CANCELLED, reason=Reason.CANCELLED_BY_USER
+    )
+
+
+def test_law_20_a_run_whose_budget_another_one_draws_on_stays(street: Street, kind: str) -> None:
+    """What the detached run spends would be in no books while this one is away."""
+    said: list[str] = []
+
+    @tool(resources=[])
+    async def parent(ctx: AsyncContext) -> None:
+        """Opens a run that outlives it."""
+        said.append(house.rt.run("apart", parent=ctx.call_id, detached=True).id)
+
+    house = street.open(kind, [parent])
+    house.run("r").execute([call("parent")])
+    assert said == ["apart"]
+    assert not suspend(house)
+    assert not suspend(house, "apart")
+    house.cancel("apart").wait()
+    assert suspend(house)
+    house.lawful = False

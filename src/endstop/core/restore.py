@@ -75,6 +75,8 @@ class _Replay:
     def _opened(self, event: e.RunOpened) -> None:
         parent = self.state.calls.get(event.parent_call) if event.parent_call else None
         self.run = RunState(event, parent)
+        if parent is not None:
+            parent.run.below += 1
         if parent is not None and self.run.attached:
             parent.children = [*(parent.children or ()), self.run]
 

@@ -54,6 +54,8 @@ def opened(state: State, event: e.RunOpened, now: float) -> None:
     assert event.run not in state.runs, "a run is opened once"
     parent = state.calls.get(event.parent_call) if event.parent_call else None
     run = state.runs[event.run] = RunState(event, parent)
+    if parent is not None:
+        parent.run.below += 1
     if parent is not None and run.attached:
         parent.children = [*(parent.children or ()), run]
 
@@ -95,7 +97,15 @@ def ended(state: State, event: e.RunEnded, now: float) -> None:
     assert not run.ended, "a run ends once (law 3 one-ending)"
     assert run.open_batches == 0, "a run ends after its batches"
     run.ended, run.suspending = True, False
+    gone_from(run)
     state.rules.pop(run.id, None)
+
+
+def gone_from(run: RunState) -> None:
+    """A run is over here: the one that it was opened from has one less below it."""
+    if run.parent is not None:
+        run.parent.run.below -= 1
+        assert run.parent.run.below >= 0, "a run is over once"
 
 
 def noted(state: State, event: e.Noted, now: float) -> None:

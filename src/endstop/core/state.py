@@ -206,11 +206,13 @@ class RunState:
     """One agent execution. `seq` is the number of its last recorded event; `unsure` are the calls
     of it, and of those that it continues, of which it is not known what they did. `declared` is how
     it is to end, where somebody said so before it was cancelled. It has `ended` when nothing more
-    follows here: it has its ending, or was `let_go` for somebody else to take up."""
+    follows here: it has its ending, or was `let_go` for somebody else to take up. `below` is how
+    many runs that were opened from it, detached or not, have not."""
 
     __slots__ = (
         "attached",
         "batches",
+        "below",
         "budget",
         "cancelled",
         "closing",
@@ -234,6 +236,7 @@ class RunState:
         self.attached = parent is not None and not opened.detached
         self.budget: Budget = Budget(opened.limits, parent.run.budget if parent else None)
         self.batches: list[BatchState] = []
+        self.below = 0
         self.open_batches = 0
         self.cancelled: Reason | None = None
         self.mode: Mode | None = None

@@ -9,7 +9,7 @@ begun, whatever class its effect is of, and none of it is settled (law 15 record
 from __future__ import annotations
 
 from endstop.core import events as e
-from endstop.core import gate, settling
+from endstop.core import gate, runs, settling
 from endstop.core import inputs as i
 from endstop.core.state import CallState, RunState, Stage, State
 from endstop.core.terms import Mode, Phase, Reason
@@ -18,11 +18,17 @@ _RUNS = frozenset({Phase.RUNNING, Phase.STOPPING})
 
 
 def suspend(state: State, said: i.SuspendRun, now: float) -> list[e.Event]:
-    """Nothing for a run that ends by itself, or that somebody waits for: that one decides."""
+    """Nothing for a run that ends by itself, or that somebody waits for: that one decides.
+
+    Nor, unless all is stopped, for one whose budget others here draw on, or that draws on another's
+    (law 20 paid-once): what they spend meanwhile would be in no books.
+    """
     run = state.runs.get(said.run)
     if run is None or run.ended or run.fenced or run.suspending or run.cancelled is not None:
         return []
     if run.parent is not None and not run.parent.run.ended and (run.attached or not said.stop):
+        return []
+    if run.below and not said.stop:
         return []
     begun = [call for batch in run.batches for call in batch.calls if _begun(call)]
     if not begun:
@@ -60,6 +66,7 @@ def interrupted(state: State, event: e.RunInterrupted, now: float) -> None:
     assert is_quiet(run), "a run is let go when nothing of it runs"
     _withdraw(state, run, now)
     run.suspending, run.let_go, run.ended = False, True, True
+    runs.gone_from(run)
     state.rules.pop(run.id, None)
     for batch in run.batches:
         state.timers.set(batch, None)

@@ -49,9 +49,9 @@ class Stopping:
                 if run.ended:
                     continue
                 over.append(self.engine.promise(run.id))
-                if suspend:
-                    self.engine.tell(i.SuspendRun(run=run.id, stop=True))
+                if suspend and self.engine.tell(i.SuspendRun(run=run.id, stop=True)):
                     continue
+                # Also a run that cannot be let go, as one that was cancelled and drains for ever.
                 said = i.CloseRun(run=run.id), i.Cancel(target=run.id, reason=Reason.SHUTDOWN)
                 # Where somebody works on it, that is stopped: the run has not come to its end.
                 for one in reversed(said) if run.id in self.driven else said:

@@ -305,7 +305,14 @@ def _order(batch: BatchState) -> Iterator[str]:
                 yield f"law 4 one-answer: {call.id} overtook {earlier.id}, which it conflicts with"
 
 
+def _open_runs(state: State) -> Iterator[RunState]:
+    return (run for run in state.runs.values() if not run.ended)
+
+
 def _one_run(state: State, run: RunState) -> Iterator[str]:
+    below = sum(o.parent is not None and o.parent.run is run for o in _open_runs(state))
+    if run.below != below:
+        yield f"law 20 paid-once: {run.id} counts {run.below} runs below it, there are {below}"
     open_batches = sum(not batch.closed for batch in run.batches)
     if run.open_batches != open_batches:
         yield f"law 3 one-ending: {run.id} counts {run.open_batches} open, not {open_batches}"
