@@ -244,3 +244,15 @@ def test_a_model_that_fails_fails_the_task_in_words() -> None:
                 await house.task("", parts=[Part(raw=b"x")])
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("part", [Part(text=" \n"), Part(raw=b"x"), Part(text="")])
+def test_what_a_model_cannot_be_told_leaves_no_task_behind(part: Part) -> None:
+    async def play() -> None:
+        async with serving(agent("Hello.")) as house:
+            with pytest.raises(InvalidParamsError):
+                await house.send("", parts=[part])
+            assert (await house.list()).total_size == 0
+            assert not house.handler.tasks().hall.tasks
+
+    asyncio.run(play())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,5 +83,37 @@ def test_what_a_handler_leaves_another_one_takes_up() -> None:
         async with serving(executor, journal=journal) as house:
             assert (await house.get(task.id)).status.state == INPUT_REQUIRED
             assert (await house.task("tuesday", task_id=task.id)).status.state == COMPLETED
+
+    asyncio.run(play())
+
+
+def test_a_client_that_leaves_while_its_task_is_taken_up_changes_nothing(tmp_path: Path) -> None:
+    """Law 18 audience-free."""
+
+    async def play() -> None:
+        executor = Executor(book=ask, tuesday=complete)
+        journal = str(tmp_path / "tasks.db")
+        async with serving(executor, journal=journal, interrupted_task_timeout=0.05) as house:
+            tasks = house.handler.tasks()
+            journal_read, left = tasks.runtime.engine.journal.read, False
+
+            def read(*where: Any) -> Any:
+                # Its client leaves when the run is driven here, and nobody knows its task yet.
+                nonlocal left
+                if tasks.runtime.engine.state.runs and not left:
+                    left = True
+                    loop.call_soon_threadsafe(leaving.cancel)
+                return journal_read(*where)
+
+            loop = asyncio.get_running_loop()
+            task = await house.task("book")
+            await asyncio.wait_for(parked(house), 10)
+            tasks.runtime.engine.journal.read = read  # type: ignore[method-assign]
+            leaving = asyncio.create_task(house.task("tuesday", task_id=task.id))
+            with pytest.raises(asyncio.CancelledError):
+                await leaving
+            assert left
+            ended = await house.task("tuesday", task_id=task.id)
+            assert ended.status.state == COMPLETED
 
     asyncio.run(play())

@@ -6,11 +6,12 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,21 @@ def test_what_waits_at_a_shutdown_goes_on_afterwards(tmp_path: Path) -> None:
             assert ended.status.state == COMPLETED
 
     asyncio.run(play())
+
+
+def test_a_task_whose_record_is_broken_keeps_no_other_from_its_ending(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.db"
+
+    async def play(left: dict[str, str]) -> None:
+        async with serving(Executor(), journal=str(file)) as house:
+            other = "working" if broken == "queued" else "queued"
+            assert await house.handler.recover() == [left[other]]
+            await house.until(left[other], FAILED)
+
+    for broken in ("queued", "working"):
+        file.unlink(missing_ok=True)
+        with killed_server(tmp_path) as left:
+            with closing(sqlite3.connect(file)) as connection, connection:
+                spoil = "UPDATE events SET body = '{' WHERE run = ? AND seq = 2"
+                assert connection.execute(spoil, (left[broken],)).rowcount == 1
+            asyncio.run(play(left))

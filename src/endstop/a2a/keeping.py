@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from endstop.a2a.livetask import LiveTask
 from endstop.a2a.task import TaskView
 from endstop.core.terms import Reason
-from endstop.errors import CallerError, EndstopError, NotFound
+from endstop.errors import CallerError, EndstopError, JournalError, NotFound
 from endstop.store.protocol import Recorded
 
 if TYPE_CHECKING:
@@ -57,6 +57,15 @@ class Keeper:
 
         `task` is one that was followed: who waits for it and watches it stays with it.
         """
+        taking = self._tasks.spawn(self._take_up_alone(task_id, task))
+        # Whoever asked for it may leave in the middle of it: it is brought to its end all the same,
+        # else the run would be driven here and nobody would know its task (law 18 audience-free).
+        taking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait({taking})
+        taken: LiveTask = taking.result()
+        return taken
+
+    async def _take_up_alone(self, task_id: str, task: LiveTask | None) -> LiveTask:
         async with self._alone(task_id):
             known = self._tasks.hall.tasks.get(task_id)
             return known if known is not None else await self._take_up(task_id, task)
@@ -111,6 +120,10 @@ class Keeper:
             except (NotFound, CallerError):
                 # Somebody else was faster, or it is over.
                 continue
+            except EndstopError as error:
+                # One whose record cannot be read must not keep the others waiting (law 16).
+                log.warning("task %s cannot be taken up: %s", task_id, error)
+                continue
             taken.append(task_id)
         return taken
 
@@ -132,7 +145,13 @@ class Keeper:
         last_at = self._journal.last_at(run)
         if run in self._resting and self._resting[run] == last_at:
             return False
-        view = self._tasks.read(run)
+        try:
+            view = self._tasks.read(run)
+        except JournalError as error:
+            # Until it changes, it stays like that: said once, and no other waits for it (law 16).
+            log.warning("task %s cannot be read: %s", run, error)
+            self._resting[run] = last_at
+            return False
         if view.over or _is_parked(view):
             self._resting[run] = last_at
             return False

@@ -24,6 +24,7 @@ from endstop.a2a.notes import Json
 from endstop.agents.endings import Began, LoopEvent, Replied, Spoke, Voided
 from endstop.agents.loop import Loop
 from endstop.agents.model_agent import ModelAgent
+from endstop.agents.notes import When, user_note
 from endstop.errors import CallerError, EndstopError, RunSuspended
 from endstop.run.handles import Run
 
@@ -56,17 +57,26 @@ class Native:
         """A run whose driver is gone, or that was put away."""
         return await self._agent.take_up(self._tasks.runtime, run_id)
 
+    def check(self, message: Message) -> str:
+        """What a model is told of a message. Raises InvalidParamsError where that is nothing.
+
+        Asked before there is a task for it: a message that is refused leaves none behind.
+        """
+        try:
+            notes.check(message)
+            text = said_in(message)
+            _ = user_note(text, When.AFTER)
+        except (CallerError, ValueError) as problem:
+            raise InvalidParamsError(f"the message cannot be taken: {problem}") from None
+        return text
+
     def take(self, task: LiveTask, request: Request) -> None:
         """Say a message to the model, and have it work on it."""
         message = request.params.message
-        text = said_in(message)
+        text = self.check(message)
         body = {"message": notes.message_json(message), "key": request.key}
         talk = self._talk(task)
-        try:
-            kept = talk.loop.say(text, **body)
-        except CallerError as problem:
-            raise InvalidParamsError(f"the message cannot be taken: {problem}") from None
-        if not kept:
+        if not talk.loop.say(text, **body):
             raise UnsupportedOperationError(f"Task {task.id} is over and takes no more messages")
         task.taken[request.key] = message
         task.idle_at = None

@@ -176,6 +176,8 @@ class Tasks(Stops):
         """A new task for a message; it can be stopped from here on."""
         message = params.message
         check_kept(message)
+        if self.native is not None:
+            self.native.check(message)
         context_id = message.context_id
         if self._builder is not None:
             built = await self._builder.build(context=context, params=params, task_id=run_id)

@@ -6,16 +6,19 @@ resume it; see `resume.py`.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from endstop.core import events as e
 from endstop.core.recovery import Unfinished
 from endstop.core.terms import Mode, Reason
-from endstop.errors import CallerError, NotFound
+from endstop.errors import CallerError, JournalError, NotFound
 from endstop.run.answers import recorded_answers
 from endstop.run.results import CallResult
 from endstop.run.takeover import stopping
 from endstop.store.protocol import Durability, Journal, Recorded
+
+log = logging.getLogger("endstop.run")
 
 
 def settle_orphans(journal: Journal) -> list[str]:
@@ -23,7 +26,12 @@ def settle_orphans(journal: Journal) -> list[str]:
     settled = []
     for run in journal.orphans():
         left = Unfinished(run)
-        left.read(recorded.event for recorded in journal.read(run))
+        try:
+            left.read(recorded.event for recorded in journal.read(run))
+        except JournalError as error:
+            # Left as it is: the others must not wait for what nobody here can read.
+            log.warning("run %s is not made honest: %s", run, error)
+            continue
         # Looked at first: whoever takes up a run that only waits for that must not find it taken.
         if left.is_marked and not _is_attached(left.opened):
             continue
