@@ -92,7 +92,7 @@ TASKS: tuple[Mutant, ...] = (
         "a message that was sent twice is worked on twice",
         "10 no-blind-retry",
         "a2a/tasks.py",
-        "    return known is not None and known.parts == message.parts\n",
+        "    return known is not None and is_same(known, message)\n",
         "    return False\n",
         "tests/a2a/test_send.py::test_the_same_message_twice_is_worked_on_once",
     ),
@@ -103,5 +103,13 @@ TASKS: tuple[Mutant, ...] = (
         "        if view.over or _is_parked(view):\n",
         "        if True:\n",
         "tests/a2a/test_restart.py::test_after_a_kill_nothing_stays_working_and_nothing_runs_twice",
+    ),
+    _planted(
+        "a conversation whose server is gone is not gone on with",
+        "16 survives-restart",
+        "a2a/tasks.py",
+        "                self.native.go_on(task)\n",
+        "                pass\n",
+        "tests/a2a/test_native.py::test_a_conversation_goes_on_with_the_next_server",
     ),
 )
