@@ -20,6 +20,7 @@ from endstop.server.card import card_route
 from endstop.server.front import Door, Front
 from endstop.server.guard import Guarded
 from endstop.server.limits import ServerLimits
+from endstop.server.old_rest import old_rest_routes
 from endstop.server.rpc import rpc_route
 
 
@@ -47,7 +48,8 @@ def assemble(
     """The app of `build_app`, for a server that has the door already."""
     guarded = handler if isinstance(handler, Guarded) else Guarded(handler)
     builder = DefaultServerCallContextBuilder()
-    rest = create_rest_routes(guarded, builder, enable_v0_3_compat=True)
+    # Those of 0.3 come first: the ones of 1.0 take whatever comes first in a path for a tenant.
+    rest = [*old_rest_routes(guarded, builder), *create_rest_routes(guarded, builder)]
     app = Starlette(
         routes=[card_route(agent_card), rpc_route(guarded, builder, door), *rest],
         middleware=[Middleware(Front, tokens=tokens, door=door)],
