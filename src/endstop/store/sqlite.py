@@ -239,6 +239,8 @@ class SqliteJournal:
         self._drain()
         try:
             with closing(connect(self._path, "rw", self._busy_s)) as connection:
+                # After the death of the machine its owner is gone in any case.
+                connection.execute(SQL["survive_process"])
                 connection.execute(SQL["release_run"], (run, self._owner))
         except sqlite3.Error as error:
             raise JournalError(f"{self._path}: run {run!r} cannot be let go: {error}") from error
