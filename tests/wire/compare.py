@@ -22,7 +22,6 @@ RACES = 400
 
 def cases(row: Row) -> list[Case]:
     """Where a row is played: on the control's store, and on all of ours."""
-    assert row.control is not None
     return [("stock", row.control[0], row), *(("endstop", store, row) for store in row.stores)]
 
 

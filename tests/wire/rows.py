@@ -28,11 +28,10 @@ class Row:
     number: int
     title: str
     script: Script
-    stores: tuple[str, ...] = BOTH
-    control: tuple[str, tuple[str, ...]] | None = None
+    control: tuple[str, tuple[str, ...]]
     """A store of the stock handler, and the promises it breaks there (none: it is good too);
-    "a|b" where luck decides which of the two.
-    Without a control the row is played on ours only, and a note in the script says why."""
+    "a|b" where luck decides which of the two."""
+    stores: tuple[str, ...] = BOTH
     alone: bool = False
     """Needs a server of its own: it kills it, or counts what it uses."""
 
@@ -44,8 +43,8 @@ def row(
     number: int,
     title: str,
     *,
+    control: tuple[str, tuple[str, ...]],
     stores: tuple[str, ...] = BOTH,
-    control: tuple[str, tuple[str, ...]] | None = None,
     alone: bool = False,
 ) -> Callable[[Script], Script]:
     """Puts a script on the list."""
@@ -145,8 +144,8 @@ def ours(module: str) -> pytest.MarkDecorator:
 
 
 def controls(module: str) -> pytest.MarkDecorator:
-    """Every row of a module that has a control."""
-    cases = [("stock", r.control[0], r) for r in of(module) if r.control]
+    """The control of every row of a module."""
+    cases = [("stock", r.control[0], r) for r in of(module)]
     names = [f"{r.number}-{r.script.__name__}" for _, _, r in cases]
     return pytest.mark.parametrize("case", cases, ids=names)
 
@@ -159,7 +158,6 @@ def holds(servers: Playing, case: Case) -> None:
 
 def fails_on_stock(servers: Playing, case: Case) -> None:
     kind, store, row = case
-    assert row.control is not None
     promises = row.control[1]
     broken = servers.play(row, kind, store)
     missing = [p for p in promises if not set(p.split("|")) & set(broken)]
