@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a2a.types.a2a_pb2 import Task
 
 from endstop.store.memory import MemoryJournal
 from tests.a2a.serving import (
@@ -17,6 +18,7 @@ from tests.a2a.serving import (
     Executor,
     House,
     ask,
+    by,
     complete,
     everything,
     serving,
@@ -115,5 +117,37 @@ def test_a_client_that_leaves_while_its_task_is_taken_up_changes_nothing(tmp_pat
             assert left
             ended = await house.task("tuesday", task_id=task.id)
             assert ended.status.state == COMPLETED
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_message_whose_push_config_takes_long_reaches_its_task(
+    journal: str | None, streamed: bool
+) -> None:
+    """It was put away meanwhile."""
+
+    async def play() -> None:
+        executor = Executor(book=ask, tuesday=complete)
+        async with serving(executor, journal=journal, interrupted_task_timeout=0.05) as house:
+            keep = house.handler._keep_config
+
+            async def keep_slowly(*arguments: Any) -> None:
+                await keep(*arguments)
+                await asyncio.wait_for(parked(house), 10)
+
+            house.handler._keep_config = keep_slowly  # type: ignore[method-assign]
+            task = await house.task("book")
+            request = house.request("tuesday", task_id=task.id)
+            url = "http://8.8.8.8:9/never"
+            request.configuration.task_push_notification_config.url = url
+            if streamed:
+                stream = house.handler.on_message_send_stream(request, by())
+                assert (await everything(stream))[-1].status.state == COMPLETED
+            else:
+                sent = house.handler.on_message_send(request, by())
+                ended = await asyncio.wait_for(sent, 10)
+                assert isinstance(ended, Task)
+                assert ended.status.state == COMPLETED
 
     asyncio.run(play())

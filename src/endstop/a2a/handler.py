@@ -283,14 +283,16 @@ class EndstopRequestHandler(PushMethods):
                 f"Task {view.id} belongs to context {view.context}, not to {message.context_id}"
             )
         message.context_id = view.context
+        if push is not None and not view.over:
+            await self._keep_config(push, view.id, context, params.tenant, view.seq)
+            # That took its time: the task may have been put away, or be over.
+            found, view = await tasks.find(message.task_id, context, params.tenant)
         task = await tasks.reach(found, view, drive=True)
         if is_repeat(task, message):
             return task, Request(params, context)
         if view.over:
             name = TaskState.Name(view.state)
             raise UnsupportedOperationError(f"Task {view.id} is in terminal state: {name}")
-        if push is not None:
-            await self._keep_config(push, view.id, context, params.tenant, view.seq)
         return task, Request(params, context, new_key(task, message))
 
     # -- tasks
