@@ -151,3 +151,29 @@ def test_a_message_whose_push_config_takes_long_reaches_its_task(
                 assert ended.status.state == COMPLETED
 
     asyncio.run(play())
+
+
+def test_a_task_that_is_just_taken_up_is_listed_as_it_stands(journal: str | None) -> None:
+    async def play() -> None:
+        executor = Executor(book=ask, tuesday=complete)
+        async with serving(executor, journal=journal, interrupted_task_timeout=0.05) as house:
+            tasks = house.handler.tasks()
+            task = await house.task("book")
+            await asyncio.wait_for(parked(house), 10)
+            resume, taking, go_on = tasks.resume, asyncio.Event(), asyncio.Event()
+
+            async def resume_slowly(task_id: str) -> Any:
+                taking.set()
+                await go_on.wait()
+                return await resume(task_id)
+
+            tasks.resume = resume_slowly  # type: ignore[method-assign]
+            sent = asyncio.create_task(house.task("tuesday", task_id=task.id))
+            await taking.wait()
+            (listed,) = (await house.list()).tasks
+            assert listed.status.state == INPUT_REQUIRED
+            assert (await house.list(status=INPUT_REQUIRED)).total_size == 1
+            go_on.set()
+            assert (await sent).status.state == COMPLETED
+
+    asyncio.run(play())

@@ -17,6 +17,7 @@ from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 from a2a.utils.errors import InvalidParamsError
 
 from endstop.a2a.live import Hall
+from endstop.a2a.livetask import LiveTask
 from endstop.a2a.task import TaskView
 from endstop.store.protocol import Journal
 
@@ -90,12 +91,17 @@ class Listing:
         return now
 
     def _view(self, run: str) -> TaskView:
-        task = self._hall.tasks.get(run)
+        task = self._live(run)
         return task.view if task is not None else self._read(run)
+
+    def _live(self, run: str) -> LiveTask | None:
+        """The live side of a task; of one that is just being taken up, nothing is known yet."""
+        task = self._hall.tasks.get(run)
+        return None if task is None or task.unsettled else task
 
     def _task(self, run: str, params: ListTasksRequest) -> Task:
         history = params.history_length if params.HasField("history_length") else None
-        task = self._hall.tasks.get(run)
+        task = self._live(run)
         if task is None:
             return self._read(run).task(history, artifacts=params.include_artifacts)
         found: Task = self._hall.read(
