@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from endstop.server.auth import Owner, Tokens
 from endstop.server.card import CARD_PATH
-from endstop.server.limits import Refused, ServerLimits, Slots, holds_too_much
+from endstop.server.limits import Refused, ServerLimits, Slots, holds_too_much, is_no_text
 from endstop.server.patience import Patience
 from endstop.server.seen import Seen, shown, tell
 
@@ -175,12 +175,14 @@ def _check_host(header: bytes, hosts: frozenset[str]) -> None:
 
 def _check_values(body: bytes, values: int) -> None:
     """The same for HTTP+JSON as is done for JSON-RPC, which parses by itself."""
-    if len(body) < values:
+    if len(body) < values and b"\\u" not in body:
         return
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON") from None
+    if is_no_text(body, content):
+        raise Refused(400, "the body holds text that is not Unicode")
     if holds_too_much(body, content, values):
         raise Refused(413, f"the request holds more than {values} values")
 

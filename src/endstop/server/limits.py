@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -65,6 +66,20 @@ def holds_too_much(body: bytes, content: Any, values: int) -> bool:
         elif isinstance(one, list):
             left.extend(one)
     return count + len(left) > values
+
+
+def is_no_text(body: bytes, content: Any) -> bool:
+    """Whether a JSON document, given as text and parsed, holds text that no answer can hold.
+
+    Half of a pair of surrogates is JSON and no Unicode; it is only there where it was escaped.
+    """
+    if b"\\ud" not in body and b"\\uD" not in body:
+        return False
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 class Slots:

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from endstop.server.front import RPC_PATH, Door
-from endstop.server.limits import holds_too_much
+from endstop.server.limits import holds_too_much, is_no_text
 from endstop.server.seen import Seen, shown, task_id
 
 STREAMING = frozenset(
@@ -55,10 +55,7 @@ def rpc_route(handler: RequestHandler, builder: ServerCallContextBuilder, door: 
                 door.streams.check()
         parsed = _Parsed(request.scope, request.receive)
         parsed.content = content
-        try:
-            return _note(seen, await dispatcher.handle_requests(parsed))
-        except UnicodeEncodeError:
-            return _note(seen, _error(-32602, "the request holds text that is not Unicode"))
+        return _note(seen, await dispatcher.handle_requests(parsed))
 
     return Route(RPC_PATH, answer, methods=["POST"])
 
@@ -67,16 +64,13 @@ def _parse(body: bytes, values: int) -> Any:
     """The JSON of a body, or the answer to a body that has none."""
     try:
         content = json.loads(body, parse_constant=_no_number)
-        if isinstance(content, dict) and isinstance(name := content.get("id"), str):
-            # It goes into the answer as it is.
-            name.encode()
     except RecursionError:
         return _error(-32700, "the request is nested too deeply")
-    except UnicodeEncodeError:
-        return _error(-32600, "the id of the request is not Unicode")
     except ValueError as problem:
         words = problem.msg if isinstance(problem, json.JSONDecodeError) else str(problem)
         return _error(-32700, f"the request is not valid JSON: {words}")
+    if is_no_text(body, content):
+        return _error(-32602, "the request holds text that is not Unicode")
     if holds_too_much(body, content, values):
         return _error(-32600, f"the request holds more than {values} values")
     return content
