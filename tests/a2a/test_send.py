@@ -53,6 +53,26 @@ def test_a_blocking_send_waits_for_the_end_and_keeps_everything(journal: str | N
     asyncio.run(play())
 
 
+def test_an_executor_finds_its_task_as_it_left_it(journal: str | None) -> None:
+    """Many executors look whether they are being answered: at the state that they published."""
+    seen: list[tuple[int, list[str]]] = []
+
+    async def answered(work: Work) -> None:
+        current = work.context.current_task
+        assert current is not None
+        assert not current.status.HasField("message"), "what it asked is in the history"
+        seen.append((current.status.state, [one.parts[0].text for one in current.history]))
+        await complete(work)
+
+    async def play() -> None:
+        async with serving(Executor(ask=ask, tuesday=answered), journal=journal) as house:
+            task = await house.task("ask me")
+            assert (await house.task("tuesday", task_id=task.id)).status.state == COMPLETED
+            assert seen == [(INPUT_REQUIRED, ["ask me", "which one?", "tuesday"])]
+
+    asyncio.run(play())
+
+
 def test_return_immediately_answers_before_the_first_event(journal: str | None) -> None:
     async def silent(work: Work) -> None:
         await asyncio.sleep(60)

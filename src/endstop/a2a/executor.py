@@ -221,7 +221,7 @@ class ExecutorBodies:
     async def context(self, task: LiveTask, request: Request | None) -> RequestContext:
         """What the executor is told of the message that it is to work on."""
         first = request is not None and len(task.view.calls) <= 1
-        current = None if first else self._hall.read(task, lambda view: view.task())
+        current = None if first else self._hall.read(task, lambda view: view.left())
         if request is None:
             request = self._request_of(task, "")
             params = None

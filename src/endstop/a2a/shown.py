@@ -38,6 +38,7 @@ class Shown:
     metadata: Json
     calls: dict[str, words.Line]
     _message: Message | None
+    _last_said: int
     _artifact: Json
     _status_metadata: Json | None
 
@@ -52,6 +53,12 @@ class Shown:
         if self.metadata:
             task.metadata.update(self.metadata)
         self._own_metadata(task.metadata)
+        return task
+
+    def left(self) -> Task:
+        """The task in the state in which its agent left it: what the agent's next call is told."""
+        task = self.task()
+        task.status.state = self._last_said  # type: ignore[assignment]
         return task
 
     def status_update(self) -> TaskStatusUpdateEvent:

@@ -62,6 +62,7 @@ class TaskView(Shown):
         self._keyed: dict[str, Message] = {}
         self._message: Message | None = None
         self._said: int = 0
+        self._last_said: int = SUBMITTED
         self._why = ""
         self._started = False
         self._declared: tuple[int, Message | None, Json | None] | None = None
@@ -300,7 +301,7 @@ class TaskView(Shown):
             return NOTHING
         if state == SUBMITTED and self._started:
             state = WORKING
-        self._said = state
+        self._said = self._last_said = state
         if self.approvals or self.questions:
             return NOTHING
         self._retire_message()
