@@ -22,6 +22,7 @@ from tests.a2a.serving import (
     COMPLETED,
     FAILED,
     INPUT_REQUIRED,
+    WORKING,
     Executor,
     Work,
     ask,
@@ -36,6 +37,15 @@ from tests.support import ROOT
 @contextmanager
 def killed_server(folder: Path, *how: str) -> Iterator[dict[str, str]]:
     """A server on a journal that is dead by now, and the tasks that it left."""
+    with a_server(folder, *how) as (program, left):
+        os.kill(program.pid, signal.SIGKILL)
+        program.wait(10)
+        yield left
+
+
+@contextmanager
+def a_server(folder: Path, *how: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """A server on a journal, and the tasks that it works on."""
     program = subprocess.Popen(
         [
             sys.executable,
@@ -54,9 +64,7 @@ def killed_server(folder: Path, *how: str) -> Iterator[dict[str, str]]:
         assert program.stdout is not None
         line = program.stdout.readline()
         assert line, "it said nothing"
-        os.kill(program.pid, signal.SIGKILL)
-        program.wait(10)
-        yield json.loads(line)
+        yield program, json.loads(line)
     finally:
         program.kill()
         program.wait(10)
@@ -112,6 +120,34 @@ def test_what_may_run_again_does_where_the_server_says_so(tmp_path: Path) -> Non
 
     with killed_server(tmp_path, "again") as left:
         asyncio.run(play(left))
+
+
+def test_a_cancel_does_not_wait_for_a_server_that_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 3 one-ending: what it would still write when it goes on is refused."""
+    monkeypatch.setattr("endstop.a2a.elsewhere.ANSWER_S", 0.5)
+
+    async def play(left: dict[str, str], pid: int) -> None:
+        async with serving(Executor(), journal=str(tmp_path / "tasks.db")) as house:
+            assert (await house.get(left["working"])).status.state == WORKING
+            task = await house.cancel(left["working"])
+            assert task.status.state == CANCELED
+            assert "is unknown: the agent" in words(task), "law 5 honest-effect"
+            os.kill(pid, signal.SIGCONT)
+            # The other task that writes to the file; its server answers again.
+            assert (await house.cancel(left["queued"])).status.state == CANCELED
+            # It stops what it still runs, and can say nothing more of it.
+            size, since = -1, time.monotonic()
+            while (now := (tmp_path / "effects").stat().st_size) != size:
+                assert time.monotonic() - since < 15, "it goes on for ever"
+                size = now
+                await asyncio.sleep(1.0)
+            assert (await house.get(left["working"])).status.state == CANCELED
+
+    with a_server(tmp_path) as (program, left):
+        os.kill(program.pid, signal.SIGSTOP)
+        asyncio.run(play(left, program.pid))
 
 
 def test_a_server_that_lives_ends_what_another_one_left(tmp_path: Path) -> None:

@@ -56,6 +56,10 @@ class Gone(Exception):
     """Who drove the task does so no more: it is to be looked at again."""
 
 
+class Silent(Gone):
+    """Who drives the task does not answer; it may live all the same."""
+
+
 class Elsewhere:
     """Both ends of what servers on one journal ask each other."""
 
@@ -145,7 +149,7 @@ class Elsewhere:
                 self._rung.discard(rung)
                 rung.cancel()
         if await on_thread(inbox.withdraw, posted):
-            raise Gone
+            raise Silent
         late: dict[str, Any] | None = await on_thread(inbox.answered, posted)
         return late or {}
 

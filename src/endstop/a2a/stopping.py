@@ -15,7 +15,7 @@ from typing import Any
 from a2a.server.agent_execution import AgentExecutor
 from a2a.server.context import ServerCallContext
 
-from endstop.a2a.elsewhere import Elsewhere, Gone
+from endstop.a2a.elsewhere import Elsewhere, Gone, Silent
 from endstop.a2a.executor import Courtesy, ExecutorBodies
 from endstop.a2a.following import LOOK_S, Follower
 from endstop.a2a.keeping import Keeper
@@ -94,19 +94,27 @@ class Stops:
     async def _cancel_elsewhere(self, task: LiveTask, by: str) -> None:
         """Stop a task that another server drives; where that does not answer, it is ended here."""
         for _ in range(AGAIN):
-            with suppress(Gone):
+            stuck = False
+            try:
                 await self.elsewhere.cancel(task, by)
-                if await self.until_over(task, self.grace_s + CANCEL_MARGIN_S):
-                    return
-                # It lives and does not bring the stop to an end: the record is taken from it.
-                await self.off_loop(lambda: end_by_force(self.runtime.engine.journal, task.id))
-            self.follower.nudge()
+                stuck = not await self.until_over(task, self.grace_s + CANCEL_MARGIN_S)
+            except Silent:
+                stuck = True
+            except Gone:
+                self.follower.nudge()
             if await self.until_over(task, 2 * LOOK_S):
                 return
-            with suppress(CallerError):
+            try:
                 await self.keeper.take_up(task.id, task)
+            except CallerError:
+                if not stuck:
+                    continue
+                # It lives and does not bring the stop to an end: the record is taken from it.
+                await self.off_loop(lambda: end_by_force(self.runtime.engine.journal, task.id))
+                self.follower.nudge()
+            else:
                 self.stop_now(task.id, Reason.CANCELLED_BY_USER)
-                await self.until_over(task, self.grace_s + CANCEL_MARGIN_S)
+            if await self.until_over(task, self.grace_s + CANCEL_MARGIN_S):
                 return
 
     async def _be_courteous(self, task: LiveTask) -> None:
