@@ -209,6 +209,13 @@ def test_http_json_is_spoken_in_its_own_media_type(served: Served) -> None:
     assert got.json()["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
+def test_a_message_with_a_part_that_holds_nothing_is_refused(served: Served) -> None:
+    """No client of version 0.3 could read the task that it would make."""
+    asked = {"message": {**message("echo x"), "parts": [{"text": "echo x"}, {}]}}
+    error = served.rpc("SendMessage", asked)["error"]
+    assert (error["code"], "holds one of" in error["message"]) == (-32602, True)
+
+
 def test_json_rpc_is_at_the_root_and_nothing_is_redirected(served: Served) -> None:
     assert served.rpc("GetTask", {"id": "none"})["error"]["code"] == -32001
     for path in ("/tasks/", "//", "/message:send/", "/.well-known/agent-card.json/"):

@@ -261,6 +261,8 @@ class EndstopRequestHandler(PushMethods):
             raise InvalidParamsError(
                 f"a message has at most {self._limits.message_bytes} bytes; send a file by its URL"
             )
+        if not all(part.WhichOneof("content") for part in message.parts):
+            raise InvalidParamsError("a part of a message holds one of text, raw, url and data")
         _history_length(configuration)
         if self._check_modes:
             check_input_modes(message, self.agent_card)
