@@ -20,6 +20,7 @@ from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 from endstop.a2a import TaskLimits
 from endstop.a2a.streams import FellBehind
 from tests.a2a.serving import (
+    CANCELED,
     COMPLETED,
     INPUT_REQUIRED,
     WORKING,
@@ -225,5 +226,34 @@ def test_artifacts_are_appended_replaced_and_cost_no_more_with_their_number() ->
                 took[number] = (time.process_time() - at) / number
                 assert len(task.artifacts) == number
             assert took[4000] < 4 * took[500], f"linear: {took}"
+
+    asyncio.run(play())
+
+
+def test_thousands_of_readers_leave_nothing_behind() -> None:
+    """Law 18 audience-free: who leaves before, at or after the first frame leaves nothing."""
+
+    async def play() -> None:
+        async with serving(Executor(go=sleep)) as house:
+            began = await house.begin("go")
+            tasks = house.handler.tasks()
+            live = tasks.hall.tasks[began.id]
+            for number in range(2_000):
+                stream = house.subscribe(began.id)
+                if number % 3:
+                    assert isinstance(await anext(stream), Task)
+                await stream.aclose()
+            for number in range(200):
+                reading = asyncio.create_task(everything(house.subscribe(began.id)))
+                waiting = asyncio.create_task(house.send("go", task_id=began.id))
+                if number % 2:
+                    await asyncio.sleep(0)
+                reading.cancel()
+                waiting.cancel()
+                await asyncio.wait({reading, waiting})
+            assert not live.streams
+            assert not live.waiters
+            assert (await house.cancel(began.id)).status.state == CANCELED
+            assert not tasks.hall.tasks
 
     asyncio.run(play())
