@@ -17,6 +17,7 @@ from a2a.utils.errors import (
 )
 
 from endstop import current
+from endstop.a2a.stopping import end_by_force
 from endstop.tools.context import AsyncContext
 from tests.a2a.serving import (
     CANCELED,
@@ -196,5 +197,32 @@ def test_what_both_say_of_a_race_is_one_thing(tmp_path: Path) -> None:
                 task = await first.until(began.id, *TERMINAL)
                 assert task.status.state == (CANCELED if said else COMPLETED)
                 assert (await second.get(began.id)).status.state == task.status.state
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("word", ["go", "book"])
+def test_a_server_whose_task_was_taken_from_it_says_what_is_recorded(
+    tmp_path: Path, word: str
+) -> None:
+    """One record, whoever is asked (law 3 one-ending): also of a server that was thought dead."""
+
+    async def play() -> None:
+        executor = Executor(go=sleep, book=ask)
+        async with two(tmp_path, executor) as (first, second):
+            task = await first.begin(word)
+            await first.until(task.id, WORKING, INPUT_REQUIRED)
+            watching = asyncio.create_task(everything(first.subscribe(task.id)))
+            await asyncio.sleep(0)
+            end_by_force(second.handler.tasks().runtime.engine.journal, task.id)
+            assert (await second.get(task.id)).status.state == CANCELED
+            seen = await watching
+            assert seen[-1].status.state == CANCELED
+            ended = await first.get(task.id)
+            assert ended.status.state == CANCELED
+            assert words(ended) == words(await second.get(task.id))
+            assert [one.status.state for one in (await first.list()).tasks] == [CANCELED]
+            assert (await first.cancel(task.id)).status.state == CANCELED
+            assert not first.handler.tasks().hall.tasks
 
     asyncio.run(play())

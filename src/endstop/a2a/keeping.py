@@ -178,6 +178,7 @@ class Keeper:
             await asyncio.sleep(TICK_S)
             try:
                 self._end_lingering()
+                await self._give_up_lost()
                 await self._park()
                 if monotonic() >= sweep_at:
                     await self.sweep()
@@ -197,6 +198,26 @@ class Keeper:
             task.closed_at = None
             for call in tuple(task.view.executing):
                 tasks.stop_now(call, Reason.SUPERSEDED)
+
+    async def _give_up_lost(self) -> None:
+        """Follow the tasks that somebody else took: what is shown of them is what he records."""
+        tasks = self._tasks
+        runs = tasks.runtime.engine.state.runs
+        for task in tuple(tasks.hall.tasks.values()):
+            run = runs.get(task.id)
+            if task.unsettled or (run is not None and not run.fenced):
+                continue
+            try:
+                view = await tasks.view(task.id)
+            except JournalError as error:
+                log.debug("task %s cannot be read: %s", task.id, error)
+                continue
+            if not view.opened or tasks.hall.tasks.get(task.id) is not task:
+                continue
+            log.warning("task %s was taken over by another server", task.id)
+            tasks.hall.lose(task, view)
+            if not view.over:
+                tasks.follower.follow(task)
 
     async def _park(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -25,7 +25,7 @@ from endstop.a2a.states import (
     OWNER,
     STATUS_SHOWN,
 )
-from endstop.a2a.streams import Stream, Update, soon
+from endstop.a2a.streams import Moved, Stream, Update, soon
 from endstop.a2a.task import TaskView
 from endstop.core import events as e
 from endstop.run.recording import TRANSIENT
@@ -127,6 +127,29 @@ class Hall:
             if one.seq == task.view.seq + 1:
                 woken += self._apply(task, one.event, one.at_s)
         return woken
+
+    def lose(self, task: LiveTask, view: TaskView) -> None:
+        """Somebody else took the run of a task: from here on it is as the journal has it.
+
+        What this side was told last may be in no record, so that a stream cannot go on from there.
+        """
+        with self.lock:
+            if self.tasks.get(task.id) is task:
+                del self.tasks[task.id]
+            task.view, task.run, task.remote, task.busy = view, None, True, False
+            for stream in task.streams:
+                if not view.over:
+                    stream.fail(Moved("another server drives the task now; subscribe again"))
+                    continue
+                if stream.key is not None:
+                    stream.begin(view.task())
+                else:
+                    stream.put(view.status_update())
+                stream.end()
+            woken = [future for holds, future in task.waiters if holds(view)]
+            task.waiters = [one for one in task.waiters if one[1] not in woken]
+        for future in woken:
+            self._resolve(future)
 
     # -- the observer
 

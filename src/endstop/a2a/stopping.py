@@ -82,7 +82,10 @@ class Stops:
         if self._executor is not None and not task.courtesy:
             task.courtesy = True
             _ = self.spawn(self._be_courteous(task))
-        await self.until_over(task, self.grace_s + CANCEL_MARGIN_S)
+        over = await self.until_over(task, self.grace_s + CANCEL_MARGIN_S)
+        if not over and task.remote:
+            # It was taken over by another server in between.
+            await self._cancel_elsewhere(task, context.user.user_name)
 
     async def until_over(self, task: LiveTask, bound_s: float) -> bool:
         """Wait, at most `bound_s`, for the recorded ending of a task; whether it is there."""

@@ -24,6 +24,10 @@ class FellBehind(InternalError):
     """A reader did not keep up; subscribing again goes on from the task as it stands then."""
 
 
+class Moved(InternalError):
+    """Who is read from does not drive the task any more; another server does."""
+
+
 class Stream:
     """One reader. `put`, `end` and `fail` may come from any thread; one task reads."""
 
