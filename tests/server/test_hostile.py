@@ -134,6 +134,16 @@ def test_law_19_a_query_that_cannot_be_read_is_the_client_s_mistake(
     is_well(served)
 
 
+@pytest.mark.parametrize("length", ["x", "-1", "1e3", "9" * 40, "%00"])
+def test_law_19_a_history_of_no_length_is_the_client_s_mistake(served: Served, length: str) -> None:
+    for path in ("/v1/tasks/none", "/tasks/none"):
+        version = "0.3" if "v1" in path else "1.0"
+        told = head(ALICE, a2a_version=version)
+        answer = served.http.get(f"{path}?historyLength={length}", headers=told)
+        assert answer.status_code in (400, 404), (path, answer.text)
+    is_well(served)
+
+
 def test_an_error_of_an_executor_shows_no_path(served: Served) -> None:
     task = served.send("fail")
     assert task["status"]["state"] == "TASK_STATE_FAILED"

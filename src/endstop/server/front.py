@@ -11,6 +11,7 @@ import json
 import logging
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qs
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -118,6 +119,7 @@ class Front:
         if scope["path"].endswith(STREAM_PATHS):
             self._door.streams.check()
         if scope["method"] in ("GET", "HEAD"):
+            _check_query(scope)
             await self._app(scope, receive, send)
             return
         try:
@@ -171,6 +173,15 @@ def _check_host(header: bytes, hosts: frozenset[str]) -> None:
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if name not in hosts:
         raise Refused(421, f"{shown(name)} is not this server; without a token it has one name")
+
+
+def _check_query(scope: Scope) -> None:
+    """The adapter for version 0.3 takes this number as it comes."""
+    if not scope["path"].startswith("/v1/") or b"historyLength" not in scope["query_string"]:
+        return
+    for value in parse_qs(scope["query_string"]).get(b"historyLength", ()):
+        if not value.isdigit() or len(value) > 9:
+            raise Refused(400, "historyLength is a whole number, 0 or more")
 
 
 def _check_values(body: bytes, values: int) -> None:
