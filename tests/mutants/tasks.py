@@ -35,8 +35,8 @@ TASKS: tuple[Mutant, ...] = (
         "a cancel is answered before the ending is recorded",
         "6 bounded-stop",
         "a2a/stopping.py",
-        "        await self.until_over(task, self.grace_s + CANCEL_MARGIN_S)\n\n",
-        "\n",
+        "        over = await self.until_over(task, self.grace_s + CANCEL_MARGIN_S)\n",
+        "        over = True\n",
         f"{CANCEL}test_a_canceled_task_stays_canceled_whatever_its_executor_does[memory-swallow]",
     ),
     _planted(
@@ -111,5 +111,49 @@ TASKS: tuple[Mutant, ...] = (
         "                self.native.go_on(task)\n",
         "                pass\n",
         "tests/a2a/test_native.py::test_a_conversation_goes_on_with_the_next_server",
+    ),
+    _planted(
+        "a secret answer is recorded with its task",
+        "13 one-approval",
+        "a2a/answers.py",
+        "questions[answer.question].secret:\n",
+        "not questions[answer.question].secret:\n",
+        "tests/a2a/test_secrets.py::test_a_secret_answer_is_in_no_record",
+    ),
+    _planted(
+        "a yes to something else is recorded before it is refused",
+        "13 one-approval",
+        "a2a/answers.py",
+        "answer.digest != approvals[answer.call].digest:\n",
+        "not answer.digest:\n",
+        "tests/a2a/test_answers.py::"
+        "test_a_yes_to_something_else_is_refused_and_the_call_goes_on_waiting",
+    ),
+    _planted(
+        "a last word that comes too late ends the task",
+        "3 one-ending",
+        "a2a/executor.py",
+        "            if kept:\n                # Also where",
+        "            if True:\n                # Also where",
+        "tests/a2a/test_send.py::"
+        "test_a_last_word_after_the_call_is_over_ends_nothing[memory-complete]",
+    ),
+    _planted(
+        "a client that leaves breaks off what it had begun",
+        "18 audience-free",
+        "a2a/keeping.py",
+        "        await asyncio.wait({taking})\n",
+        "        await taking\n",
+        "tests/a2a/test_parking.py::"
+        "test_a_client_that_leaves_while_its_task_is_taken_up_changes_nothing",
+    ),
+    _planted(
+        "a server goes on telling of a task that was taken from it",
+        "3 one-ending",
+        "a2a/keeping.py",
+        "(run is not None and not run.fenced)",
+        "(run is not None)",
+        "tests/a2a/test_two_servers.py::"
+        "test_a_server_whose_task_was_taken_from_it_says_what_is_recorded[go]",
     ),
 )
