@@ -6,17 +6,22 @@ asks with it for status and result, whatever the effect of the tool: that repeat
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from endstop import AsyncAgent, Context, LocalAgent, Reason, tool
+from endstop import AsyncAgent, Context, Isolation, LocalAgent, Outcome, Reason, tool
 from endstop.agents import Patience, Task, recognise
 from endstop.core import events as e
-from endstop.core.terms import REFERENCE
+from endstop.core.terms import REFERENCE, Contract
 from endstop.store.memory import MemoryJournal
+from endstop.store.owner import this_owner
 from endstop.store.protocol import Durability
+from endstop.store.sqlite import SqliteJournal
 from endstop.testing.laws import check_story
 from tests.agents.desk import Desk
 from tests.driving import House, Street, call, endings
@@ -253,3 +258,46 @@ def test_law_10_a_note_of_that_kind_alone_lets_nothing_run_again(street: Street,
     (batch,) = Resumed(second).finish()
     assert endings(batch) == [("lost", "driver_lost", "unknown")]
     assert ran == [1]
+
+
+def test_law_17_a_cancel_of_a_run_that_was_lost_ends_the_runs_below_it(
+    street: Street, kind: str, tmp_path: Path
+) -> None:
+    """The journal was open before its driver was gone: nobody has settled anything yet."""
+    path = tmp_path / "runs.db"
+    house = street.open(kind, journal=f"sqlite:{path}")
+    dead = str(this_owner()._replace(started="1"))
+    accepted = e.CallAccepted(
+        run="r",
+        call="r/0.0",
+        batch="r/0",
+        index=0,
+        model_id="",
+        tool="agent:x",
+        arguments={},
+        contract=Contract(isolation=Isolation.REMOTE),
+    )
+    began = [
+        e.RunOpened(run="r"),
+        e.BatchOpened(run="r", batch="r/0", size=1),
+        accepted,
+        e.CallQueued(run="r", call="r/0.0"),
+        e.CallGranted(run="r", call="r/0.0"),
+        e.CallStarted(run="r", call="r/0.0"),
+    ]
+    other = SqliteJournal(path)
+    other.append("r", 0, began, Durability.BUFFERED)
+    for child, detached in (("child", False), ("apart", True)):
+        opened = e.RunOpened(run=child, parent_call="r/0.0", detached=detached)
+        other.append(child, 0, [opened], Durability.BUFFERED)
+    other.flush()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE runs SET owner = ?", (dead,))
+    (ended,) = house.cancel("r").wait().ended
+    assert (str(ended.outcome), str(ended.effect)) == ("lost", "unknown")
+    story = [one.event for one in other.read("child")]
+    assert story[-1] == e.RunEnded(
+        run="child", outcome=Outcome.CANCELLED, reason=Reason.PARENT_CANCELLED
+    )
+    assert len(list(other.read("apart"))) == 1, "a detached run goes on"
+    other.close()

@@ -374,4 +374,12 @@ RUNS: tuple[Mutant, ...] = (
         "    if False:\n",
         LET_GO,
     ),
+    _planted(
+        "a cancel of what was lost leaves the runs below it",
+        "17 children-settle",
+        "run/orphans.py",
+        "    if any(isinstance(event, e.RunEnded) for event in found):\n",
+        "    if False:\n",
+        REATTACHED,
+    ),
 )

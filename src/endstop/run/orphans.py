@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 from endstop.core import events as e
 from endstop.core.recovery import Unfinished
@@ -75,6 +77,7 @@ class Orphan:
     def __init__(self, journal: Journal, run: str) -> None:
         self.run = run
         self.left = Unfinished(run)
+        self.added: list[e.Event] = []
         self._journal = journal
         adopted = journal.adopt(run)
         self.recorded: list[Recorded] = list(journal.read(run))
@@ -101,6 +104,7 @@ class Orphan:
             for number, event in enumerate(events, 1)
         ]
         self.left.read(events)
+        self.added += events
 
     def end(self, reason: Reason) -> None:
         """End the run: nothing of it goes on, and what may have begun is lost."""
@@ -131,12 +135,31 @@ def stop_orphan(
         return None
     try:
         before = [one.event for one in orphan.recorded]
-        if orphan.left.ended:
+        if orphan.left.ended and not orphan.added:
             return None
         found = stopping(before, target, reason, mode, may_live=False)
         orphan._append(found)
     finally:
         orphan.let_go()
-    ends = {event.call for event in found if isinstance(event, e.CallSettled)}
+    if any(isinstance(event, e.RunEnded) for event in found):
+        _stop_below(journal, run, mode)
+    # What was found lost when the run was taken over is over by this as well.
+    ends = {
+        event.call
+        for event in orphan.added
+        if isinstance(event, e.CallSettled)
+        and target in (run, event.call, event.call.rpartition(".")[0])
+    }
     answers, _ = recorded_answers([*before, *found])
-    return bool(found), [answer for answer in answers if answer.call_id in ends]
+    return bool(found or ends), [answer for answer in answers if answer.call_id in ends]
+
+
+def _stop_below(journal: Journal, run: str, mode: Mode) -> None:
+    """End the attached runs that worked for a run that was ended (law 17 children-settle)."""
+    children: Callable[[str], list[str]] | None = getattr(journal, "children", None)
+    for child in children(run) if children is not None else ():
+        opened = next(iter(journal.read(child))).event
+        if isinstance(opened, e.RunOpened) and _is_attached(opened):
+            # Whoever drives it, drove its parent: if it lives after all, it stops it itself.
+            with suppress(CallerError):
+                stop_orphan(journal, child, child, Reason.PARENT_CANCELLED, mode)
