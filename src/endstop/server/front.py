@@ -179,8 +179,9 @@ def _check_query(scope: Scope) -> None:
     """The adapter for version 0.3 takes this number as it comes."""
     if not scope["path"].startswith("/v1/") or b"historyLength" not in scope["query_string"]:
         return
-    for value in parse_qs(scope["query_string"]).get(b"historyLength", ()):
-        if not value.isdigit() or len(value) > 9:
+    query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    for value in query.get("historyLength", ()):
+        if not (value.isascii() and value.isdigit()) or len(value) > 9:
             raise Refused(400, "historyLength is a whole number, 0 or more")
 
 
