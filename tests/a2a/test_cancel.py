@@ -12,7 +12,9 @@ from a2a.types.a2a_pb2 import Part, Task
 from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError
 from google.protobuf.json_format import MessageToDict
 
+from endstop import Runtime
 from endstop.a2a import EndstopRequestHandler
+from endstop.errors import CallerError
 from tests.a2a.serving import (
     CANCELED,
     COMPLETED,
@@ -24,6 +26,7 @@ from tests.a2a.serving import (
     House,
     Work,
     ask,
+    card,
     complete,
     everything,
     serving,
@@ -278,6 +281,18 @@ def test_a_shutdown_ends_what_runs_and_says_so(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_handler_needs_a_card() -> None:
-    with pytest.raises(Exception, match="agent_card"):
+def test_a_handler_needs_a_card_and_a_runtime_of_its_own() -> None:
+    with pytest.raises(CallerError, match="agent_card"):
         EndstopRequestHandler(Executor())
+
+    async def play() -> None:
+        async with Runtime(bodies="own-loop") as runtime, serving(Executor(), runtime=runtime):
+            with pytest.raises(CallerError, match="its own runtime"):
+                EndstopRequestHandler(Executor(), agent_card=card(), runtime=runtime).tasks()
+
+    asyncio.run(play())
+
+
+def test_what_has_no_use_here_is_taken_and_warned_about() -> None:
+    with pytest.warns(UserWarning, match="does not use task_store: the journal is its store"):
+        EndstopRequestHandler(Executor(), object(), card())

@@ -91,6 +91,10 @@ class Tasks(Stops):
             tell = runtime.engine.tell
             self._bodies = ExecutorBodies(executor, self.hall, builder, self.stop_now, tell)
             tool = self._bodies.make_tool(grace_s, timeout_s, idempotent=idempotent)
+            if runtime.planner.find(EXECUTE) is not None:
+                raise CallerError(
+                    "this runtime serves an executor already; give every handler its own runtime"
+                )
             runtime.planner.recognise(tool)
             self._own = [Own(tool)]
         self.listing = Listing(runtime.engine.journal, self.hall, self.read)
