@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
 from endstop import ModelAgent, Say, Scripted, tool
+from endstop.errors import JournalError
 from tests.a2a.serving import (
     CANCELED,
     COMPLETED,
@@ -254,5 +256,38 @@ def test_what_a_model_cannot_be_told_leaves_no_task_behind(part: Part) -> None:
                 await house.send("", parts=[part])
             assert (await house.list()).total_size == 0
             assert not house.handler.tasks().hall.tasks
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("problem", [JournalError("/srv/tasks.db is locked"), ValueError("a bug")])
+def test_a_conversation_that_cannot_go_on_ends_its_task(problem: Exception) -> None:
+    """None seems to work for ever (law 16), and no path of ours is told."""
+    broken = threading.Event()
+
+    @tool
+    def touch() -> None:
+        """Break what the loop reads next."""
+        broken.set()
+
+    async def play() -> None:
+        model = Scripted([Say(calls=[("touch", {})]), "never said"])
+        clerk = ModelAgent(name="clerk", model=model, tools=[touch])
+        async with serving(clerk) as house:
+            journal = house.handler.tasks().runtime.engine.journal
+            read = journal.read
+
+            def read_once_less(*where: Any) -> Any:
+                if broken.is_set():
+                    broken.clear()
+                    raise problem
+                return read(*where)
+
+            journal.read = read_once_less  # type: ignore[method-assign]
+            ended = await house.task("go")
+            assert ended.status.state == FAILED
+            assert "could not go on" in words(ended)
+            assert "/srv" not in words(ended)
+            await house.settled()
 
     asyncio.run(play())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from endstop import (
     Outcome,
     Reason,
     RunSuspended,
+    Runtime,
     tool,
 )
 from endstop.core import events as e
@@ -484,3 +486,28 @@ def test_law_20_a_run_whose_budget_another_one_draws_on_stays(street: Street, ki
     house.cancel("apart").wait()
     assert suspend(house)
     house.lawful = False
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_whoever_is_cancelled_while_its_run_is_let_go_is_cancelled_or_told(steps: int) -> None:
+    """A native cancel is never turned into an error of ours that says nothing of it."""
+
+    @tool(approval="always", isolation="coroutine")
+    async def gated() -> None:
+        """Waits for a yes."""
+
+    async def play() -> None:
+        async with Runtime([gated]) as runtime:
+            run = runtime.run()
+            waiting = asyncio.ensure_future(run.execute([call("gated")]))
+            while not runtime.pending():
+                await asyncio.sleep(0.01)
+            letting_go = asyncio.ensure_future(runtime.suspend(run.id))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises((asyncio.CancelledError, RunSuspended)):
+                await waiting
+            await letting_go
+
+    asyncio.run(play())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from a2a.types.a2a_pb2 import Message, Part
@@ -24,7 +25,8 @@ from endstop.a2a.notes import Json
 from endstop.agents.endings import Began, LoopEvent, Replied, Spoke, Voided
 from endstop.agents.loop import Loop
 from endstop.agents.model_agent import ModelAgent
-from endstop.agents.notes import When, user_note
+from endstop.agents.notes import FAILURE, When, end_note, user_note
+from endstop.core.terms import Outcome, Reason
 from endstop.errors import CallerError, EndstopError, RunSuspended
 from endstop.run.handles import Run
 
@@ -35,6 +37,7 @@ log = logging.getLogger("endstop.a2a")
 
 REPLY = "reply"
 """The artifact that holds what the model says last."""
+BROKEN = "the agent's conversation could not go on; the log of the server says why"
 CHUNK_S = 0.1
 """What a model says in this time is shown in one piece: each piece is recorded."""
 
@@ -108,10 +111,24 @@ class Native:
             log.debug("task %s was put away", run_id)
         except EndstopError as error:
             log.warning("task %s: its conversation cannot go on: %s", run_id, error)
+            self._fail(talk)
+        except Exception:
+            log.exception("task %s: its conversation cannot go on; this is a bug", run_id)
+            self._fail(talk)
         finally:
             talk.close()
             if self._talks.get(run_id) is talk:
                 del self._talks[run_id]
+
+    def _fail(self, talk: _Talk) -> None:
+        """End a task that nobody drives: it must not seem to work (law 16 survives-restart).
+
+        Changes nothing where another server has taken it.
+        """
+        with suppress(EndstopError):
+            talk.run.note(FAILURE, end_note("broken", BROKEN))
+            talk.run.close(outcome=Outcome.FAILED)
+            self._tasks.stop_now(talk.run.id, Reason.SHUTDOWN)
 
 
 class _Talk:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from endstop.config import Config
 from endstop.core import inputs as i
 from endstop.core.terms import Isolation, Limits, Mode, Reason, ToolCall
-from endstop.errors import CallerError
+from endstop.errors import CallerError, NotFound
 from endstop.run.approvals import Handler
 from endstop.run.base import BaseRuntime, BatchTerms
 from endstop.run.clock import clock_of
@@ -212,7 +213,9 @@ class Runtime(AsyncHooks, BaseRuntime):
             except asyncio.CancelledError:
                 if not cancelled:
                     cancelled = True
-                    on_cancel()
+                    # A run that was let go in this moment has nothing left here to be stopped.
+                    with suppress(NotFound):
+                        on_cancel()
         return cancelled
 
     def _wake(self, waiter: asyncio.Future[None]) -> None:
