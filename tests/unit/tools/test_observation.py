@@ -160,7 +160,8 @@ def test_only_a_success_is_no_error(row: Row) -> None:
 
 def test_the_rows_cover_every_reason() -> None:
     covered = {row.ending.reason for row in ROWS} | {Reason.ANSWERED_BY_HUMAN}
-    assert covered == set(Reason)
+    # Only a run has a declared ending: no model reads of it.
+    assert covered == set(Reason) - {Reason.DECLARED}
 
 
 def test_a_call_cancelled_before_it_started_says_exactly_this() -> None:
