@@ -19,6 +19,7 @@ from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 
 from endstop.a2a import TaskLimits
 from endstop.a2a.streams import FellBehind
+from endstop.errors import JournalError
 from tests.a2a.serving import (
     CANCELED,
     COMPLETED,
@@ -257,3 +258,20 @@ def test_thousands_of_readers_leave_nothing_behind() -> None:
             assert not tasks.hall.tasks
 
     asyncio.run(play())
+
+
+def test_a_task_that_cannot_go_on_holds_up_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        async with serving(Executor()) as house:
+            told = asyncio.Event()
+            hall = house.handler.tasks().hall
+
+            def broken() -> None:
+                raise JournalError("no room")
+
+            hall.post(broken)
+            hall.post(told.set)
+            await asyncio.wait_for(told.wait(), 5)
+
+    asyncio.run(play())
+    assert "no room" in caplog.text

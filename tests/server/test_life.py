@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -12,13 +13,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from a2a.types.a2a_pb2 import AgentCard
 
+from endstop.a2a import EndstopRequestHandler
 from endstop.cli.loading import load_module
 from endstop.cli.serving import Found, find
-from endstop.errors import CallerError
+from endstop.errors import CallerError, JournalError
+from endstop.server.serve import Serving
+from tests.server.agent import Agent
 from tests.server.house import AGENT, Served, head, message, until
 from tests.support import ROOT
 
@@ -332,3 +338,24 @@ def test_nothing_of_the_server_is_imported_before_it_is_asked_for() -> None:
     )
     done = python(code)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_handler_that_cannot_let_go_keeps_no_client() -> None:
+    """The error is raised, and nothing listens any more."""
+
+    class Stubborn(EndstopRequestHandler):
+        async def aclose(self) -> None:
+            await super().aclose()
+            raise JournalError("the disk is full")
+
+    async def play() -> None:
+        card = AgentCard(name="agent", description="d", version="1")
+        server = Serving(Stubborn(Agent(), agent_card=card), card)
+        await server.start()
+        at = urlsplit(server.url)
+        with pytest.raises(JournalError, match="the disk is full"):
+            await server.close()
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection(at.hostname, at.port)
+
+    asyncio.run(play())

@@ -260,7 +260,12 @@ class Hall:
         # First this and then the look: what is posted between the two wakes the loop again.
         self._post_pending = False
         while self._posted:
-            self._posted.popleft()()
+            function = self._posted.popleft()
+            try:
+                function()
+            except Exception:
+                # What was posted with it is of other tasks, and whoever waits for them.
+                log.exception("a task cannot go on")
 
     def heard(self, task: LiveTask) -> None:
         """The executor said its first word: whoever watches may be shown the task."""

@@ -181,11 +181,19 @@ class Serving:
             return
         self._door.close()
         self._http.should_exit = True
-        aclose = getattr(self._handler, "aclose", None)
-        if aclose is not None:
-            await aclose()
-        if self._runtime is not None:
-            await self._runtime.close(suspend=True)
+        try:
+            aclose = getattr(self._handler, "aclose", None)
+            if aclose is not None:
+                await aclose()
+            if self._runtime is not None:
+                await self._runtime.close(suspend=True)
+        finally:
+            # Whatever went wrong there: nobody is left with a connection to what is not here.
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        assert self._http is not None, "it was up"
+        assert self._running is not None, "it was up"
         await self._guarded.quiet(LAST_FRAMES_S)
         self._guarded.go_down()
         if self._grpc is not None:
