@@ -102,9 +102,11 @@ async def stock(store: str) -> RequestHandler:
 
 
 async def ours(store: str) -> RequestHandler:
-    """Our handler, with everything on."""
+    """Our handler, with everything on, as `endstop serve` runs it."""
     from endstop.a2a import EndstopRequestHandler
+    from endstop.server.collecting import collect_less
 
+    collect_less()
     journal = None if store == "memory" else f"sqlite:{store}"
     return EndstopRequestHandler(agent_executor=Nothing(), agent_card=card(), journal=journal)
 

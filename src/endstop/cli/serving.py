@@ -124,6 +124,7 @@ async def _serve(wanted: Wanted, tokens: Tokens) -> int:
     from endstop.a2a import EndstopRequestHandler
     from endstop.a2a.push import Pusher
     from endstop.server import Serving
+    from endstop.server.collecting import collect_less
 
     found = find(load_module(wanted.source), wanted.source, wanted.name)
     code: dict[str, Any] = {} if wanted.grace_s is None else {"grace_s": wanted.grace_s}
@@ -154,6 +155,7 @@ async def _serve(wanted: Wanted, tokens: Tokens) -> int:
         serving.heed_signals()
         await serving.start()
         undo.pop_all()
+    collect_less()
     _say(serving, wanted, journal)
     await serving.until_stopped()
     output.line("endstop: stopped")
