@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from a2a.types.a2a_pb2 import Part
-from a2a.utils.errors import InvalidParamsError
+from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 
 from endstop import ModelAgent, Say, Scripted, tool
+from endstop.a2a.livetask import Request
 from endstop.errors import JournalError
 from tests.a2a.serving import (
     CANCELED,
@@ -22,6 +23,7 @@ from tests.a2a.serving import (
     INPUT_REQUIRED,
     WORKING,
     House,
+    by,
     everything,
     serving,
     words,
@@ -289,5 +291,21 @@ def test_a_conversation_that_cannot_go_on_ends_its_task(problem: Exception) -> N
             assert "could not go on" in words(ended)
             assert "/srv" not in words(ended)
             await house.settled()
+
+    asyncio.run(play())
+
+
+def test_a_message_in_the_moment_of_the_end_is_refused_and_keeps_nothing() -> None:
+    async def play() -> None:
+        async with serving(agent("Hello.")) as house:
+            tasks = house.handler.tasks()
+            assert tasks.native is not None
+            task = await house.begin("hi")
+            live = tasks.hall.tasks[task.id]
+            await house.until(task.id, COMPLETED)
+            request = Request(house.request("more", task_id=task.id), by())
+            with pytest.raises(UnsupportedOperationError, match="is over"):
+                tasks.take(live, request)
+            assert not tasks.native._talks
 
     asyncio.run(play())

@@ -18,6 +18,7 @@ from a2a.utils.errors import (
 
 from endstop import current
 from endstop.a2a.stopping import end_by_force
+from endstop.errors import StaleWriter
 from endstop.tools.context import AsyncContext
 from tests.a2a.serving import (
     CANCELED,
@@ -224,5 +225,22 @@ def test_a_server_whose_task_was_taken_from_it_says_what_is_recorded(
             assert [one.status.state for one in (await first.list()).tasks] == [CANCELED]
             assert (await first.cancel(task.id)).status.state == CANCELED
             assert not first.handler.tasks().hall.tasks
+
+    asyncio.run(play())
+
+
+def test_a_server_whose_task_was_taken_from_it_goes_down_in_peace(tmp_path: Path) -> None:
+    """What it would have recorded last is in no record: that is the other one's."""
+
+    async def play() -> None:
+        async with serving(Executor(), journal=str(tmp_path / "tasks.db")) as house:
+            runtime = house.handler.tasks().runtime
+            close = runtime.close
+
+            async def lose(*, suspend: bool = False) -> None:
+                await close(suspend=suspend)
+                raise StaleWriter("run 'r' stands at 14 events: another driver wrote to it first")
+
+            runtime.close = lose  # type: ignore[method-assign]
 
     asyncio.run(play())

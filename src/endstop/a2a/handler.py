@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -46,7 +47,7 @@ from endstop.a2a.streams import Update
 from endstop.a2a.task import TaskView
 from endstop.a2a.tasks import PARK_S, Tasks, is_repeat, new_key
 from endstop.agents.model_agent import ModelAgent
-from endstop.errors import CallerError
+from endstop.errors import CallerError, StaleWriter
 from endstop.run.base import new_run_id
 from endstop.run.runtime import Runtime
 from endstop.store.protocol import Journal
@@ -167,7 +168,9 @@ class EndstopRequestHandler(PushMethods):
                 await self._pusher.aclose()
             await self._made.aclose()
             if self._owns_runtime and self._runtime is not None:
-                await self._runtime.close(suspend=True)
+                # Where another server took a task from this one, that one has the record.
+                with suppress(StaleWriter):
+                    await self._runtime.close(suspend=True)
 
     # -- messages
 

@@ -80,6 +80,8 @@ class Native:
         body = {"message": notes.message_json(message), "key": request.key}
         talk = self._talk(task)
         if not talk.loop.say(text, **body):
+            if not talk.driven:
+                del self._talks[task.id]
             raise UnsupportedOperationError(f"Task {task.id} is over and takes no more messages")
         task.taken[request.key] = message
         task.idle_at = None
@@ -93,7 +95,8 @@ class Native:
         talk = self._talks.get(task.id)
         if talk is None:
             assert task.run is not None, "a conversation has a run"
-            talk = self._talks[task.id] = _Talk(self._tasks, task.run, self._agent)
+            context = task.view.context
+            talk = self._talks[task.id] = _Talk(self._tasks, task.run, self._agent, context)
         return talk
 
     def _drive(self, talk: _Talk) -> None:
@@ -134,11 +137,11 @@ class Native:
 class _Talk:
     """One conversation, and what of it is shown while it goes on."""
 
-    def __init__(self, tasks: Tasks, run: Run, agent: ModelAgent) -> None:
+    def __init__(self, tasks: Tasks, run: Run, agent: ModelAgent, context: str) -> None:
         self.run = run
         self.driven = False
         self.loop = Loop(tasks.runtime, run, agent, on_event=self._see)
-        self._context = tasks.hall.tasks[run.id].view.context
+        self._context = context
         self._events = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._text = ""

@@ -23,7 +23,7 @@ from a2a.types.a2a_pb2 import AgentCard
 from sse_starlette.sse import AppStatus
 
 from endstop.core.terms import Mode, Reason
-from endstop.errors import EndstopError
+from endstop.errors import EndstopError, StaleWriter
 from endstop.run.runtime import Runtime
 from endstop.server.app import assemble, read_tokens
 from endstop.server.auth import Tokens, check_exposed
@@ -186,7 +186,9 @@ class Serving:
             if aclose is not None:
                 await aclose()
             if self._runtime is not None:
-                await self._runtime.close(suspend=True)
+                # Where another server took a run from this one, that one has the record.
+                with contextlib.suppress(StaleWriter):
+                    await self._runtime.close(suspend=True)
         finally:
             # Whatever went wrong there: nobody is left with a connection to what is not here.
             await self._hang_up()
