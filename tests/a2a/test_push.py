@@ -24,6 +24,7 @@ from endstop.a2a.tail import Change, Tail
 from endstop.errors import JournalError
 from endstop.store.memory import MemoryJournal
 from endstop.store.protocol import Journal
+from endstop.store.shelf import MemoryShelf
 from endstop.store.sqlite import SqliteJournal
 from tests.a2a.webhook import WAIT_S, Got, Story, Webhook, answer, webhook
 
@@ -609,3 +610,24 @@ async def test_a_task_with_many_changes_is_delivered_whole(journal: Journal) -> 
             *(f"artifact a{number}" for number in range(250)),
             "COMPLETED",
         ]
+
+
+@loop_test
+async def test_more_tasks_than_are_remembered_are_delivered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is over is kept for readers within a bound, and is in nobody's way beyond it."""
+    made = MemoryJournal()
+    shelf = MemoryShelf(records_max=3)
+    monkeypatch.setattr(made, "shelf", lambda: shelf)
+    async with webhook() as hook, pushing(made) as pusher:
+        for number in range(8):
+            story = Story(made, f"t{number}")
+            await pusher.set("alice", config(hook.url, f"t{number}"))
+            story.ends()
+            pusher.tell(f"t{number}")
+            await hook.until(lambda number=number: hook.shown.count("COMPLETED") == number + 1)
+            await at_rest(pusher)
+        assert pusher.statistics().known == 0
+        assert await pusher.get("alice", "t0")
+        assert await pusher.get("alice", "t7") is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from time import time
 from typing import Any, TypeVar
@@ -163,9 +164,13 @@ class Configs:
         return True
 
     async def put_away(self, key: str, done: Entry) -> None:
-        """Move a finished config out of the way of those that are not."""
+        """Move a finished config out of the way of those that are not.
+
+        Where too many were finished of late, it is forgotten at once.
+        """
         assert done.done_at_s is not None
-        await self._shelf.put(DONE, key, asdict(done))
+        with suppress(JournalError):
+            await self._shelf.put(DONE, key, asdict(done))
         await self._shelf.swap(OPEN, key, asdict(done), None)
 
     async def drop(self, key: str, entry: Entry) -> bool:
