@@ -293,7 +293,7 @@ def newest(served: Served, token: str | None = ALICE) -> dict[str, Any]:
 
 
 def test_law_18_a_reader_that_reads_nothing_holds_up_nothing(served: Served) -> None:
-    sock = stream_of(served, "flood 8000")
+    sock = stream_of(served, "flood 14000")
     until(lambda: newest(served)["status"]["state"] == "TASK_STATE_COMPLETED")
     task = newest(served)["id"]
     # It is told that it fell behind when it reads at last, and can read the task.

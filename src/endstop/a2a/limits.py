@@ -22,7 +22,7 @@ class TaskLimits:
     event_bytes: int = 6 * 1024 * 1024
     task_bytes: int = 128 * 1024 * 1024
     messages: int = 100
-    behind: int = 2_000
+    behind: int = 10_000
     behind_bytes: int = 16 * 1024 * 1024
     first_event_s: float = 0.5
     courtesy_s: float = 5.0
