@@ -145,7 +145,8 @@ async def main() -> None:
     config = Config.load(directory="/", environ={}, grace_s=0.1)
     async with Runtime([task], bodies="own-loop", config=config) as rt:
         run = rt.run()
-        going = asyncio.ensure_future(run.execute([ToolCall(model_id="1", tool="task", arguments={})]))
+        call = ToolCall(model_id="1", tool="task", arguments={})
+        going = asyncio.ensure_future(run.execute([call]))
         await asyncio.to_thread(begun.wait)
         await run.cancel()
         print((await going)[0].stopped_by, flush=True)

@@ -19,7 +19,8 @@ SERVING: tuple[Mutant, ...] = (
         "a silent client keeps its connection",
         "18 audience-free",
         "server/connection.py",
-        "        self._head = self.loop.call_later(self.limits.header_s, self._refuse, _TOO_SLOW)\n",
+        "        self._head = self.loop.call_later(self.limits.header_s, self._refuse, "
+        "_TOO_SLOW)\n",
         "        self._head = None\n",
         f"{HOSTILE}::test_law_18_slow_heads_and_bodies_do_not_stay",
     ),
