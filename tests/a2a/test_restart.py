@@ -196,6 +196,10 @@ def test_a_task_whose_record_is_broken_keeps_no_other_from_its_ending(tmp_path: 
             other = "working" if broken == "queued" else "queued"
             assert await house.handler.recover() == [left[other]]
             await house.until(left[other], FAILED)
+            for wanted in ({}, {"status": FAILED}):
+                listed = {one.id for one in (await house.list(**wanted)).tasks}
+                assert left[other] in listed
+                assert left[broken] not in listed, "it is left out, and the others are not"
 
     for broken in ("queued", "working"):
         file.unlink(missing_ok=True)

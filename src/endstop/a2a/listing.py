@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,10 @@ from a2a.utils.errors import InvalidParamsError
 from endstop.a2a.live import Hall
 from endstop.a2a.livetask import LiveTask
 from endstop.a2a.task import TaskView
+from endstop.errors import JournalError
 from endstop.store.protocol import Journal
+
+log = logging.getLogger("endstop.a2a")
 
 PAGE, PAGE_MAX = 50, 100
 REMEMBERED_MAX = 50_000
@@ -53,7 +57,7 @@ class Listing:
         total = len(places)
         if after is not None:
             places = [place for place in places if place < after]
-        found = [self._task(run, params) for _, run in places[:size]]
+        found = [task for _, run in places[:size] if (task := self._task(run, params)) is not None]
         response = ListTasksResponse(tasks=found, page_size=size, total_size=total)
         if len(places) > size:
             response.next_page_token = make_token(places[size - 1])
@@ -73,7 +77,11 @@ class Listing:
             if last_at < after_s:
                 # The status is not younger than the last event.
                 return False
-        now = self._status(run)
+        try:
+            now = self._status(run)
+        except JournalError as error:
+            _leave_out(run, error)
+            return False
         if params.status and now.state != params.status:
             return False
         return after_s is None or now.at_s >= after_s
@@ -99,15 +107,24 @@ class Listing:
         task = self._hall.tasks.get(run)
         return None if task is None or task.unsettled else task
 
-    def _task(self, run: str, params: ListTasksRequest) -> Task:
+    def _task(self, run: str, params: ListTasksRequest) -> Task | None:
+        """A task as it is listed; None where its record is damaged: the others are listed still."""
         history = params.history_length if params.HasField("history_length") else None
         task = self._live(run)
         if task is None:
-            return self._read(run).task(history, artifacts=params.include_artifacts)
+            try:
+                return self._read(run).task(history, artifacts=params.include_artifacts)
+            except JournalError as error:
+                _leave_out(run, error)
+                return None
         found: Task = self._hall.read(
             task, lambda view: view.task(history, artifacts=params.include_artifacts)
         )
         return found
+
+
+def _leave_out(run: str, error: JournalError) -> None:
+    log.warning("task %s is left out of a list: %s", run, error)
 
 
 def page_size(params: ListTasksRequest) -> int:
