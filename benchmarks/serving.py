@@ -86,7 +86,7 @@ def serving(quick: bool) -> Iterator[Row]:
             for one in (stock, untraced, ours):
                 asyncio.run(load.sends(one.port, 4, WARM))
             for clients, total in CLIENTS.items():
-                n = max(total // share, 2 * clients)
+                n = max(total // share, clients)
                 yield _sends(stock, ours, store, clients, n)
             n = CLIENTS[32] // share
             yield _sends(untraced, ours, store, 32, n, "tracing off", judged=False)
