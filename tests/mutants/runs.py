@@ -294,8 +294,8 @@ RUNS: tuple[Mutant, ...] = (
         "the reference of an attempt that was over is used",
         "10 no-blind-retry",
         "core/recovery.py",
-        "                        self.references.pop(event.call, None)\n",
-        "                        pass\n",
+        "            self.references.pop(event.call, None)\n",
+        "            pass\n",
         REATTACHED,
     ),
     _planted(

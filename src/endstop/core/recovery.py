@@ -101,14 +101,7 @@ class Unfinished:
                 case e.StopRequested():
                     self._stopping.add(event.call)
                 case e.CallRetried():
-                    self._begun.discard(event.call)
-                    if event.reason is not Reason.DRIVER_LOST:
-                        # What that attempt began is over; the next one begins something else.
-                        self.references.pop(event.call, None)
-                    self._started.discard(event.call)
-                    self._left[event.call] = event.effect
-                    self._attempts[event.call] = event.attempt
-                    self._commits.pop(event.call, None)
+                    self._retried(event)
                 case e.CallAccepted():
                     self.open[event.call] = event
                 case e.Noted(kind=kind, call=str(call)) if kind == REFERENCE and call in self.open:
@@ -140,6 +133,16 @@ class Unfinished:
                     self.ended = True
                 case _:
                     pass
+
+    def _retried(self, event: e.CallRetried) -> None:
+        self._begun.discard(event.call)
+        self._started.discard(event.call)
+        if event.reason is not Reason.DRIVER_LOST:
+            # What that attempt began is over; the next one begins something else.
+            self.references.pop(event.call, None)
+        self._left[event.call] = event.effect
+        self._attempts[event.call] = event.attempt
+        self._commits.pop(event.call, None)
 
     def may_have_begun(self, call: str) -> bool:
         """Whether the body of an open call may have begun."""
