@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from endstop.errors import CallerError
 
@@ -28,7 +29,13 @@ class TaskLimits:
     courtesy_s: float = 5.0
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise CallerError(f"TaskLimits: {one.name} is a number above 0, not {value!r}")
+        check_above_zero(self)
+
+
+def check_above_zero(limits: Any) -> None:
+    """Raise CallerError where a field of these limits is not a number above 0."""
+    for one in fields(limits):
+        value = getattr(limits, one.name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            name = f"{type(limits).__name__}: {one.name}"
+            raise CallerError(f"{name} is a number above 0, not {value!r}")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from endstop.errors import CallerError, EndstopError
+from endstop.a2a.limits import check_above_zero
+from endstop.errors import EndstopError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +33,7 @@ class ServerLimits:
     streams: int = 2_000
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise CallerError(f"ServerLimits: {one.name} is a number above 0, not {value!r}")
+        check_above_zero(self)
 
 
 class CannotServe(EndstopError):
