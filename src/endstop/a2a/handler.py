@@ -355,11 +355,9 @@ class EndstopRequestHandler(PushMethods):
         card = self.extended_agent_card
         if card is None:
             raise ExtendedAgentCardNotConfiguredError
-        return (
-            await self.extended_card_modifier(card, context)
-            if (self.extended_card_modifier is not None)
-            else card
-        )
+        if self.extended_card_modifier is None:
+            return card
+        return await self.extended_card_modifier(card, context)
 
     def _need_streaming(self) -> None:
         if not self.agent_card.capabilities.streaming:
