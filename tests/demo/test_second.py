@@ -21,7 +21,6 @@ from endstop.core.budget import Budget
 from endstop.demo import child, second, world
 from endstop.demo.proof_second import of_the_act
 from endstop.demo.second import Act
-from endstop.demo.story import _until
 from endstop.demo.watch import Line, Narrator
 from endstop.run.handles import Run
 from endstop.run.runtime import Runtime
@@ -37,7 +36,7 @@ def tell(top: Path) -> tuple[Act, list[Line]]:
         kill_s=2.0,
         charges=1,
         shown=lambda runtime: contextlib.nullcontext(),
-        until=_until,
+        until=world.until,
     )
     try:
         asyncio.run(second.play(act))

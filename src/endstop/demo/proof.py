@@ -338,6 +338,11 @@ def recorded(path: Path) -> list[list[e.Event]]:
         journal.close()
 
 
+def events_of(path: Path, run: str) -> list[e.Event]:
+    """What a journal's file has of a run and of the runs below it."""
+    return [one for events in recorded(path) for one in events if one.run.startswith(run)]
+
+
 def _other_process(stage: Stage, path: Path) -> Check:
     """The yes of the first scene came through the file, and the call began after it, once."""
     answered = stage.answered

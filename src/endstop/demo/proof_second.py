@@ -11,7 +11,8 @@ from typing import Any
 
 from endstop.core import events as e
 from endstop.demo import child, world
-from endstop.demo.second import ALBUM, BOOK, HARBOUR, LIMIT, PIER, TOUR, Act, events_of
+from endstop.demo.proof import events_of
+from endstop.demo.second import ALBUM, BOOK, HARBOUR, LIMIT, PIER, TOUR, Act
 from endstop.demo.service import Charge, paint
 from endstop.demo.table import Check
 from endstop.run.results import CallResult

@@ -34,7 +34,6 @@ from endstop.errors import EndstopError
 from endstop.run.handles import Run
 from endstop.run.results import BatchResult, CallResult
 from endstop.run.runtime import Runtime
-from endstop.store import open_journal
 
 FOLDER = "second"
 BOOK = "second.db"
@@ -290,17 +289,3 @@ def _program(act: Act) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
-
-
-def events_of(journal: Path, run: str) -> list[e.Event]:
-    """What a journal's file has of a run and of the runs below it, read as a stranger would."""
-    book = open_journal(str(journal))
-    try:
-        return [
-            recorded.event
-            for name in book.runs()
-            if name.startswith(run)
-            for recorded in book.read(name)
-        ]
-    finally:
-        book.close()

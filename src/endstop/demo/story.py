@@ -37,7 +37,6 @@ SET_S = 20.0
 """How long the second scene may take until everything that is to be stopped is under way."""
 
 GONE_S = 5.0
-LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +204,7 @@ class Story:
             kill_s=pace.kill_s,
             charges=self._charges,
             shown=lambda runtime: self._shown(runtime, stage.narrator),
-            until=_until,
+            until=world.until,
         )
         try:
             await second.play(act)
@@ -271,7 +270,7 @@ class Story:
         narrator = stage.narrator
         async with runtime.run("press") as run:
             working = asyncio.create_task(self._watch(runtime, stage, run, reply))
-            await _until(lambda: _is_under_way(stage, runtime), SET_S)
+            await world.until(lambda: _is_under_way(stage, runtime), SET_S)
             await asyncio.sleep(0.5 * self._pace.unit_s)
             _note_the_last_moment(stage, runtime)
             narrator.say("the user presses stop", mood=Mood.STOP)
@@ -302,7 +301,7 @@ class Story:
         stage.still = before, _all_but_the_journal(stage.directory)
         narrator.say("the silent server hangs up at last")
         stage.service.hang_up()
-        await _until(lambda: not any(view.abandoned for view in runtime.calls()), GONE_S)
+        await world.until(lambda: not any(view.abandoned for view in runtime.calls()), GONE_S)
         stage.late_ends = [one.call for one in narrator.events if isinstance(one, e.LateEnd)]
         stage.left_open = runtime.calls()
 
@@ -317,7 +316,7 @@ def _open(stage: Stage, title: str, body: dict[str, Any]) -> Reply:
 
 async def _close(stage: Stage, title: str, reply: Reply, results: BatchResult) -> None:
     # The narrator hears of an ending a little after those who wait for it.
-    await _until(lambda: stage.narrator.over() > len(stage.scenes), GONE_S)
+    await world.until(lambda: stage.narrator.over() > len(stage.scenes), GONE_S)
     stage.scenes.append(
         Scene(
             title=title,
@@ -362,15 +361,6 @@ def _all_but_the_journal(directory: Path) -> dict[str, str]:
         for name, digest in world.snapshot(directory).items()
         if not name.startswith(JOURNAL)
     }
-
-
-async def _until(condition: Callable[[], bool], limit_s: float) -> bool:
-    """Look again and again until something is so; false if it was not in time."""
-    for _ in range(int(limit_s / LOOK_S)):
-        if condition():
-            return True
-        await asyncio.sleep(LOOK_S)
-    return condition()
 
 
 @contextlib.contextmanager

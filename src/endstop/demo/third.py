@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ LOAVES_AT = "ENDSTOP_DEMO_LOAVES"
 
 SET_S = 30.0
 REST_S = 0.3
-LOOK_S = 0.02
 NEEDED = 5
 """So many loaves show that the agent works."""
 
@@ -88,7 +87,7 @@ async def _scene(act: Act, url: str) -> None:
     )
     act.task = sent.get("task", {}).get("id", "")
     say(f"a client sends a message over A2A and is told at once: task {act.task}")
-    await _until(lambda: len(act.loaves()) >= NEEDED)
+    await world.until(lambda: len(act.loaves()) >= NEEDED, SET_S)
     act.working = _state(await _ask(url, "GetTask", id=act.task))
     say(f"{act.working}: the agent has baked {len(act.loaves())} loaves")
     say("another process stops the task: endstop stop", mood=Mood.STOP)
@@ -141,13 +140,13 @@ async def _server(act: Act) -> AsyncIterator[str]:
     process = _start(act, said)
     try:
         act.server = world.look_up(process.pid)
-        await _until(lambda: "\n" in (world.read_text(said) or "") or process.poll() is not None)
+        await world.until(lambda: _has_spoken(said) or process.poll() is not None, SET_S)
         lines = (world.read_text(said) or "").splitlines()
         url = json.loads(lines[0])["url"] if lines else ""
         act.narrator.say(f"a server, pid {process.pid}, offers the agent at {url or 'no address'}")
         yield url
         process.send_signal(signal.SIGTERM)
-        await _until(lambda: process.poll() is not None)
+        await world.until(lambda: process.poll() is not None, SET_S)
         act.exit_code = process.poll()
     finally:
         process.kill()
@@ -167,10 +166,5 @@ def _start(act: Act, said: Path) -> subprocess.Popen[bytes]:
         )
 
 
-async def _until(condition: Callable[[], bool]) -> bool:
-    """Look again and again until something is so; false if it was not in time."""
-    for _ in range(int(SET_S / LOOK_S)):
-        if condition():
-            return True
-        await asyncio.sleep(LOOK_S)
-    return condition()
+def _has_spoken(said: Path) -> bool:
+    return "\n" in (world.read_text(said) or "")

@@ -5,15 +5,20 @@ Nothing here asks the runtime anything. What is proved with this file is proved 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "ENDSTOP_DEMO"
 """The environment variable that every process of the story inherits, with the story's token."""
+
+LOOK_S = 0.02
+"""How long between two looks at the world."""
 
 LINUX = sys.platform.startswith("linux")
 
@@ -142,3 +147,12 @@ def _has_mark(pid: int, token: str) -> bool:
         return bool(psutil.Process(pid).environ().get(MARK) == token)
     except psutil.Error:
         return False
+
+
+async def until(condition: Callable[[], bool], limit_s: float) -> bool:
+    """Look again and again until something is so; false if it was not in time."""
+    for _ in range(int(limit_s / LOOK_S)):
+        if condition():
+            return True
+        await asyncio.sleep(LOOK_S)
+    return condition()
