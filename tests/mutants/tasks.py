@@ -7,6 +7,7 @@ from tests.mutants.runner import Mutant
 TASK = "tests/a2a/test_task.py::"
 CANCEL = "tests/a2a/test_cancel.py::"
 STREAMS = "tests/a2a/test_streams.py::"
+SAYING = "tests/a2a/test_saying.py::"
 LIST = "tests/a2a/test_list.py::"
 
 
@@ -43,9 +44,42 @@ TASKS: tuple[Mutant, ...] = (
         "what is published after the end is shown",
         "3 one-ending",
         "a2a/executor.py",
-        "        return not self._task.declared and self._tell(",
-        "        return self._tell(",
+        "        if self._task.declared:\n            self._hall.count_late",
+        "        if False:\n            self._hall.count_late",
         f"{CANCEL}test_what_is_published_after_the_end_is_counted_and_shown_to_nobody",
+    ),
+    _planted(
+        "what a body says is kept until its loop is free",
+        "18 audience-free",
+        "a2a/executor.py",
+        "            self._hall.post(self.flush)\n",
+        "            pass\n",
+        f"{SAYING}test_a_body_that_blocks_its_loop_is_heard_meanwhile",
+    ),
+    _planted(
+        "what a body says last is recorded after its end",
+        "3 one-ending",
+        "a2a/executor.py",
+        "            finally:\n                port.flush()\n",
+        "            finally:\n                pass\n",
+        f"{SAYING}test_what_is_said_while_it_is_stopped_is_kept",
+    ),
+    _planted(
+        "the last words and the end are two steps",
+        "15 record-first",
+        "a2a/executor.py",
+        "            self._say(note, i.CloseRun(run=task.id, outcome=outcome))\n",
+        "            self._say(note)\n            self.flush()\n"
+        "            self._say(i.CloseRun(run=task.id, outcome=outcome))\n",
+        f"{SAYING}test_what_is_said_in_a_row_takes_few_steps",
+    ),
+    _planted(
+        "a task is there before its message",
+        "15 record-first",
+        "a2a/tasks.py",
+        "                run, opening = self.runtime._prepare_run(labels)\n",
+        "                run = self.runtime.run(labels=labels)\n",
+        f"{SAYING}test_a_task_is_there_with_its_message_or_not_at_all",
     ),
     _planted(
         "a shutdown is called a cancel that somebody asked for",
@@ -91,7 +125,7 @@ TASKS: tuple[Mutant, ...] = (
     _planted(
         "a message that was sent twice is worked on twice",
         "10 no-blind-retry",
-        "a2a/tasks.py",
+        "a2a/livetask.py",
         "    return known is not None and is_same(known, message)\n",
         "    return False\n",
         "tests/a2a/test_send.py::test_the_same_message_twice_is_worked_on_once",
@@ -133,8 +167,8 @@ TASKS: tuple[Mutant, ...] = (
         "a last word that comes too late ends the task",
         "3 one-ending",
         "a2a/executor.py",
-        "            if kept:\n                # Also where",
-        "            if True:\n                # Also where",
+        "            self._say(note, i.CloseRun(run=task.id, outcome=outcome))\n",
+        "            self._say(i.CloseRun(run=task.id, outcome=outcome), note)\n",
         "tests/a2a/test_send.py::"
         "test_a_last_word_after_the_call_is_over_ends_nothing[memory-complete]",
     ),

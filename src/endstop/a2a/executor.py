@@ -8,36 +8,41 @@ an executor runs or stops.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from threading import Lock
 
 from a2a.auth.user import User
 from a2a.server.agent_execution import AgentExecutor, RequestContext, RequestContextBuilder
 from a2a.server.context import ServerCallContext
-from a2a.server.events.event_queue import Event, EventQueue
-from a2a.types.a2a_pb2 import Message, SendMessageRequest, TaskState
+from a2a.server.events.event_queue import Event as Said
+from a2a.server.events.event_queue import EventQueue
+from a2a.types.a2a_pb2 import Message, SendMessageRequest
 
-from endstop.a2a.limits import TaskLimits
 from endstop.a2a.live import Hall
 from endstop.a2a.livetask import LiveTask, Request
 from endstop.a2a.notes import Json
 from endstop.a2a.queue import TaskQueue
-from endstop.a2a.states import EXECUTE, OWNER
+from endstop.a2a.states import CANCELED, COMPLETED, EXECUTE, FAILED, OWNER, REJECTED
 from endstop.core import inputs as i
+from endstop.core.events import Event, Noted
 from endstop.core.terms import EffectClass, Outcome, Reason
 from endstop.errors import NotFound
 from endstop.tools.context import AsyncContext
 from endstop.tools.tool import Tool, tool
-from endstop.work.protocol import Tell
 
 OUTCOMES = {
-    TaskState.TASK_STATE_COMPLETED: Outcome.SUCCEEDED,
-    TaskState.TASK_STATE_FAILED: Outcome.FAILED,
-    TaskState.TASK_STATE_REJECTED: Outcome.REJECTED,
+    COMPLETED: Outcome.SUCCEEDED,
+    FAILED: Outcome.FAILED,
+    REJECTED: Outcome.REJECTED,
 }
 """What a terminal state that an executor publishes declares of its run."""
 
 Stop = Callable[[str, Reason], object]
 """Stops a run or a call, by its id."""
+
+Recording = Callable[[i.Input, Callable[[list[Event]], None]], bool]
+"""Gives an input to the core, and shows what is recorded of it; see `Engine.tell`."""
 
 
 class NoEnding(Exception):
@@ -62,82 +67,133 @@ class NamedUser(User):
 
 
 class CallPort:
-    """One call of an executor, as its queue sees it."""
+    """One call of an executor, as its queue sees it.
+
+    What is said is kept until the handler's loop comes to it, or the body has to know, and then
+    recorded in one step, in its order: a body that says three things in a row costs one step, and
+    one that blocks its own loop after it has said something is heard all the same.
+    """
+
+    __slots__ = (
+        "_call",
+        "_first",
+        "_flushing",
+        "_hall",
+        "_last",
+        "_posted",
+        "_said",
+        "_stop",
+        "_task",
+        "_tell",
+        "context",
+        "declared",
+        "id",
+        "limits",
+    )
 
     def __init__(
-        self, task: LiveTask, hall: Hall, ctx: AsyncContext, stop: Stop, tell: Tell
+        self, task: LiveTask, hall: Hall, ctx: AsyncContext, stop: Stop, tell: Recording
     ) -> None:
         self.id = task.view.id
-        self._tell = tell
         self.context = task.view.context
+        self.limits = task.limits
+        # Whether this call's word that the task is over was taken.
+        self.declared = False
+        self._tell = tell
         self._task = task
         self._hall = hall
-        self._ctx = ctx
+        self._call = ctx.call_id
         self._stop = stop
-
-    @property
-    def limits(self) -> TaskLimits:
-        """The bounds of the task."""
-        return self._task.limits
+        self._said: deque[tuple[i.Note | i.CloseRun, ...]] = deque()
+        self._last: i.Note | None = None
+        self._flushing = Lock()
+        self._posted = self._first = False
 
     @property
     def spoken(self) -> bool:
         """Whether the executor has said anything of the task."""
         return self._task.spoken
 
-    @property
-    def bytes(self) -> int:
-        """What was added to the task so far."""
+    def weigh(self, size: int) -> int:
+        """See `queue.Port`."""
+        self._task.bytes += size
         return self._task.bytes
 
-    @bytes.setter
-    def bytes(self, size: int) -> None:
-        self._task.bytes = size
-
-    def note(self, kind: str, body: Json) -> bool:
+    def note(self, kind: str, body: Json) -> None:
         """See `queue.Port`."""
-        return not self._task.declared and self._tell(self._note(kind, body))
+        if self._task.declared:
+            self._hall.count_late(self._task)
+        else:
+            self._say(self._note(kind, body))
 
-    def declare(self, state: int, kind: str, body: Json) -> bool:
+    def declare(self, state: int, kind: str, body: Json) -> None:
         """Close the run as the executor says; a cancel that was recorded first still decides.
 
         Its last words and the end are recorded in one piece (law 15 record-first).
         """
         task, note = self._task, self._note(kind, body)
-        assert task.run is not None, "a call runs in a run"
         if task.declared:
-            return False
-        task.declared = True
-        if state == TaskState.TASK_STATE_CANCELED:
-            # The agent itself gives up: a cancel like any other.
-            kept = self._tell(note)
-            if kept:
-                self._stop(task.id, Reason.CANCELLED_BY_USER)
-        else:
+            self._hall.count_late(task)
+            return
+        task.declared, self._last = True, note
+        if state != CANCELED:
             outcome = OUTCOMES[state]  # type: ignore[index]
-            kept = self._tell(i.Together(inputs=(note, i.CloseRun(run=task.id, outcome=outcome))))
-            if kept:
-                # Also where somebody else's word on the outcome was first.
-                task.run.close()
-        # Too late for this call: another one may still say something.
-        task.declared = kept
-        return kept
-
-    def _note(self, kind: str, body: Json) -> i.Note:
-        # What comes from the protocol's own objects is plain and bounded: it is not looked through.
-        return i.Note(run=self.id, kind=kind, body=body, call=self._ctx.call_id)
-
-    def late(self) -> None:
-        """See `queue.Port`."""
-        self._hall.count_late(self._task)
+            self._say(note, i.CloseRun(run=task.id, outcome=outcome))
+            return
+        self._say(note)
+        # The agent itself gives up: a cancel like any other.
+        self.flush()
+        if self.declared:
+            self._stop(task.id, Reason.CANCELLED_BY_USER)
 
     def heard(self) -> None:
         """See `queue.Port`."""
-        self._hall.heard(self._task)
+        self._task.spoken = self._first = True
+        self._soon()
 
     def knows(self, message_id: str) -> bool:
         """See `queue.Port`."""
         return message_id in self._task.view.message_ids
+
+    def flush(self) -> None:
+        """See `queue.Port`; from any thread."""
+        with self._flushing:
+            # First this and then the look: what is said between the two is posted again.
+            self._posted = False
+            said: list[i.Note | i.CloseRun] = []
+            while self._said:
+                said += self._said.popleft()
+            if said:
+                self._record(said)
+            if self._first:
+                self._first = False
+                self._hall.heard(self._task)
+
+    def _say(self, *said: i.Note | i.CloseRun) -> None:
+        self._said.append(said)
+        self._soon()
+
+    def _soon(self) -> None:
+        if not self._posted:
+            self._posted = True
+            self._hall.post(self.flush)
+
+    def _record(self, said: list[i.Note | i.CloseRun]) -> None:
+        happened: list[Event] = []
+        if not self._tell(i.Together(inputs=tuple(said)), happened.extend):
+            happened.clear()
+        task = self._task
+        words = sum(type(one) is i.Note for one in said)
+        kept = sum(type(one) is Noted for one in happened)
+        for _ in range(words - kept):
+            self._hall.count_late(task)
+        if any(one is self._last for one in said):
+            # Where it is too late for this call, another one may still say something.
+            self.declared = task.declared = kept == words
+
+    def _note(self, kind: str, body: Json) -> i.Note:
+        # What comes from the protocol's own objects is plain and bounded: it is not looked through.
+        return i.Note(run=self.id, kind=kind, body=body, call=self._call)
 
 
 class Courtesy(EventQueue):
@@ -147,7 +203,7 @@ class Courtesy(EventQueue):
         self._task = task
         self._hall = hall
 
-    async def enqueue_event(self, event: Event) -> None:
+    async def enqueue_event(self, event: Said) -> None:
         """See `a2a.server.events.EventQueue`."""
         self._hall.count_late(self._task)
 
@@ -161,7 +217,7 @@ class ExecutorBodies:
         hall: Hall,
         builder: RequestContextBuilder | None,
         stop: Stop,
-        tell: Tell,
+        tell: Recording,
     ) -> None:
         self._tell = tell
         self._executor = executor
@@ -197,15 +253,19 @@ class ExecutorBodies:
         # What is recorded is shown in order, by whichever thread: this body may be ahead of it.
         await self._hall.until(task, lambda view: view.over or message in view.message_ids)
         request = task.requests.pop(message, None) or self._request_of(task, message)
-        queue = TaskQueue(CallPort(task, self._hall, ctx, self._stop, self._tell))
+        port = CallPort(task, self._hall, ctx, self._stop, self._tell)
+        queue = TaskQueue(port)
         try:
-            await self._executor.execute(await self.context(task, request), queue)
-            if not (queue.declared or queue.interrupted):
+            try:
+                await self._executor.execute(await self.context(task, request), queue)
+            finally:
+                port.flush()
+            if not (port.declared or queue.interrupted):
                 raise NoEnding(
                     "the agent returned without a terminal state and without asking for anything"
                 )
         except Exception:
-            if not queue.declared:
+            if not port.declared:
                 assert task.run is not None, "a call runs in a run"
                 task.run.close(outcome=Outcome.FAILED)
             raise

@@ -38,14 +38,14 @@ from a2a.utils.input_mode_validator import validate_input_modes as check_input_m
 from a2a.utils.proto_utils import validate_proto_required_fields
 
 from endstop.a2a.limits import TaskLimits
-from endstop.a2a.livetask import LiveTask, Request
+from endstop.a2a.livetask import LiveTask, Request, is_repeat, new_key
 from endstop.a2a.once import find_once, open_once
 from endstop.a2a.push import Pusher
 from endstop.a2a.pushing import PushMethods, UrlValidator
 from endstop.a2a.states import INTERRUPTED, OWNER, TERMINAL
 from endstop.a2a.streams import Update
 from endstop.a2a.task import TaskView
-from endstop.a2a.tasks import PARK_S, Tasks, is_repeat, new_key
+from endstop.a2a.tasks import PARK_S, Tasks
 from endstop.agents.model_agent import ModelAgent
 from endstop.errors import CallerError, StaleWriter
 from endstop.run.base import new_run_id

@@ -46,6 +46,8 @@ _QUIET = TRANSIENT | {
     e.CommitEnded,
 }
 """Events that change nothing of a task and wake nobody."""
+_TOLD = frozenset({e.CallSettled, e.ApprovalAsked, e.RunClosing, e.RunEnded})
+"""Events of which more has to be known than the view."""
 
 
 class Hall:
@@ -153,35 +155,42 @@ class Hall:
 
     # -- the observer
 
-    def see(self, event: e.Event) -> None:
-        """Take in a recorded event; as an observer of the runtime."""
-        task = self.tasks.get(event.run)
+    def see(self, events: Sequence[e.Event]) -> None:
+        """Take in what was recorded of a run in one step; as an observer of the runtime."""
+        first = events[0]
+        task = self.tasks.get(first.run)
         if task is None:
-            if type(event) is not e.RunOpened or OWNER not in event.labels:
+            if type(first) is not e.RunOpened or OWNER not in first.labels:
                 return
-            if event.labels.get("agent") != self._agent:
+            if first.labels.get("agent") != self._agent:
                 return
-            task = self.open(event.run)
-        kind = type(event)
-        if kind in _QUIET:
-            if kind in TRANSIENT:
-                return
-            if task.joined is None:
-                # Counted and nothing else: most events say nothing of the task, and where it began
-                # here nobody else writes its view.
-                task.view.seq += 1
-                return
+            task = self.open(first.run)
+        told: list[e.Event] = []
+        woken: list[asyncio.Future[None]] = []
         with self.lock:
             if task.joining is not None:
-                task.joining.append(event)
+                task.joining += [one for one in events if type(one) not in TRANSIENT]
                 return
-            woken = self._apply(task, event, time())
+            now = time()
+            for event in events:
+                kind = type(event)
+                if kind in _QUIET:
+                    if kind not in TRANSIENT:
+                        # Counted and nothing else: it says nothing of the task.
+                        task.view.seq += 1
+                    continue
+                woken += self._apply(task, event, now)
+                if kind in _TOLD:
+                    told.append(event)
             if task.view.over and self.tasks.get(task.id) is task:
                 # Before anybody is told: whoever knows of the end finds it gone.
                 del self.tasks[task.id]
-        self._tell(task, event, woken)
+        for future in woken:
+            self._resolve(future)
+        for event in told:
+            self._tell(task, event)
 
-    def _apply(self, task: LiveTask, event: e.Event, at_s: float) -> list[asyncio.Future[None]]:
+    def _apply(self, task: LiveTask, event: e.Event, at_s: float) -> Sequence[asyncio.Future[None]]:
         view = task.view
         shown = view.apply(event, at_s)
         if task.streams:
@@ -189,13 +198,13 @@ class Hall:
                 self._show(task, shown)
             if type(event) is e.Noted:
                 self._begin_streams(task)
+            if view.over:
+                for stream in task.streams:
+                    stream.end()
         if shown != NOTHING and self.watcher is not None:
             self.watcher(task.id)
-        if view.over:
-            for stream in task.streams:
-                stream.end()
         if not task.waiters:
-            return []
+            return ()
         woken = [future for holds, future in task.waiters if holds(view)]
         if woken:
             task.waiters = [one for one in task.waiters if one[1] not in woken]
@@ -219,9 +228,7 @@ class Hall:
             if stream.key is not None and stream.key in task.view.message_ids:
                 stream.begin(task.view.task())
 
-    def _tell(self, task: LiveTask, event: e.Event, woken: list[asyncio.Future[None]]) -> None:
-        for future in woken:
-            self._resolve(future)
+    def _tell(self, task: LiveTask, event: e.Event) -> None:
         match event:
             case e.CallSettled() if task.view.calls[event.call].tool == EXECUTE:
                 self.on_settled(task)

@@ -14,11 +14,14 @@ from concurrent.futures import Future
 from a2a.server.context import ServerCallContext
 from a2a.types.a2a_pb2 import Message, SendMessageRequest
 
+from endstop.a2a.answers import is_same
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.streams import Stream
 from endstop.a2a.task import TaskView
 from endstop.core import events as e
+from endstop.core.inputs import OpenRun
 from endstop.run.handles import Run
+from endstop.run.names import random_name
 
 Holds = Callable[[TaskView], bool]
 """Something that may be true of a task, and can be waited for."""
@@ -53,6 +56,7 @@ class LiveTask:
         "late",
         "leaving",
         "limits",
+        "opening",
         "remote",
         "requests",
         "run",
@@ -68,6 +72,8 @@ class LiveTask:
         self.view = TaskView(run_id)
         self.limits = limits
         self.run: Run | None = None
+        # What opens its run, as long as that is not done: it is, with the task's first message.
+        self.opening: OpenRun | None = None
         # Another server drives it: its view is read from the journal.
         self.remote = False
         self.requests: dict[str, Request] = {}
@@ -111,3 +117,15 @@ class LiveTask:
     def message(self, message_id: str) -> Message | None:
         """The message of this id, if the task was sent one."""
         return self.taken.get(message_id) or self.view.message(message_id)
+
+
+def new_key(task: LiveTask, message: Message) -> str:
+    """What a message is kept under: its id; one of its own where another message has that."""
+    key = message.message_id
+    return key if task.message(key) is None else f"{key}#{random_name()}"
+
+
+def is_repeat(task: LiveTask, message: Message) -> bool:
+    """Whether a message was sent before: the client did not hear the answer to the first."""
+    known = task.message(message.message_id)
+    return known is not None and is_same(known, message)

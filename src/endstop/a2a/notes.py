@@ -155,12 +155,13 @@ def read_artifact(found: Mapping[str, Any]) -> Artifact:
 
 
 def status_json(status: TaskStatus, metadata: Json | None = None) -> Json:
-    """A status as JSON, with the metadata of the update that brought it."""
+    """A status as JSON, with the metadata of the update that brought it.
+
+    Without its timestamp: when it is recorded is when it came.
+    """
     found: Json = {"state": state_name(status.state)}
     if status.HasField("message"):
         found["message"] = message_json(status.message)
-    if status.HasField("timestamp"):
-        found["timestamp"] = status.timestamp.ToJsonString()
     if metadata:
         found["metadata"] = metadata
     return found

@@ -1,8 +1,9 @@
 """The queue that an executor publishes to: every event becomes a note of its call, or nothing.
 
-What an executor says is recorded first and seen by others only then (law 15 record-first). Its word
-that the task is over is a declaration: it closes the run, and what it publishes afterwards is
-counted and shown to nobody (law 3 one-ending). Nothing here may wait for a reader.
+What an executor says is recorded first and seen by others only then (law 15 record-first); what it
+says without a pause is recorded in one step. Its word that the task is over is a declaration: it
+closes the run, and what it publishes afterwards is counted and shown to nobody (law 3 one-ending).
+Nothing here may wait for a reader.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from a2a.types.a2a_pb2 import (
     Message,
     Task,
     TaskArtifactUpdateEvent,
-    TaskState,
     TaskStatus,
     TaskStatusUpdateEvent,
 )
@@ -24,7 +24,7 @@ from google.protobuf.json_format import MessageToDict
 from endstop.a2a import notes
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.notes import Json
-from endstop.a2a.states import INTERRUPTED, TERMINAL
+from endstop.a2a.states import COMPLETED, INTERRUPTED, SUBMITTED, TERMINAL, UNSPECIFIED
 
 BREATH = 8
 """Events after which the executor's loop may look at other things: a stop, another task."""
@@ -39,27 +39,26 @@ class Port(Protocol):
 
     id: str
     context: str
-    bytes: int
-
-    @property
-    def limits(self) -> TaskLimits:
-        """The bounds of the task."""
+    limits: TaskLimits
 
     @property
     def spoken(self) -> bool:
         """Whether the executor has said anything of the task."""
 
-    def note(self, kind: str, body: Json) -> bool:
-        """Record a note of the call; false where it is refused, because it comes too late."""
+    def weigh(self, size: int) -> int:
+        """So many bytes are added to the task; returns how many there are now."""
 
-    def declare(self, state: int, kind: str, body: Json) -> bool:
-        """The executor says that the task is over, with a last note; false where it is late."""
+    def note(self, kind: str, body: Json) -> None:
+        """Record a note of the call, soon; one that comes too late is counted and not kept."""
 
-    def late(self) -> None:
-        """Count an event that comes too late."""
+    def declare(self, state: int, kind: str, body: Json) -> None:
+        """The executor says that the task is over, with a last note; what is late is counted."""
 
     def heard(self) -> None:
         """The executor has said its first word about the task."""
+
+    def flush(self) -> None:
+        """Record now what was said and is not recorded yet."""
 
     def knows(self, message_id: str) -> bool:
         """Whether a message is in the task's history already."""
@@ -71,7 +70,6 @@ class TaskQueue(EventQueue):
     def __init__(self, port: Port) -> None:
         self._port = port
         self._count = 0
-        self.declared = False
         self.interrupted = False
 
     async def enqueue_event(self, event: Event) -> None:
@@ -79,7 +77,9 @@ class TaskQueue(EventQueue):
         self.publish(event)
         self._count += 1
         if self._count % BREATH == 0:
-            # A body that never waits could not be asked to stop.
+            # A body that never waits could not be asked to stop, nor would it say so little at a
+            # time that it can be kept until it is recorded.
+            self._port.flush()
             await asyncio.sleep(0)
 
     def publish(self, event: Event) -> None:
@@ -102,14 +102,14 @@ class TaskQueue(EventQueue):
                 raise BadEvent(f"{type(event).__name__} is no event of a task")
 
     def _weigh(self, event: Any) -> None:
-        limits, size = self._port.limits, event.ByteSize()
+        port, size = self._port, event.ByteSize()
+        limits = port.limits
         if size > limits.event_bytes:
             raise BadEvent(
                 f"an event of {size} bytes: at most {limits.event_bytes} are taken; send an "
                 "artifact in chunks"
             )
-        self._port.bytes += size
-        if self._port.bytes > limits.task_bytes:
+        if port.weigh(size) > limits.task_bytes:
             raise BadEvent(f"the task is full: at most {limits.task_bytes} bytes are taken")
 
     def _check(self, task: str, context: str, what: str) -> None:
@@ -119,33 +119,21 @@ class TaskQueue(EventQueue):
         if context and context != port.context:
             raise BadEvent(f"the {what} is for context {context}, and this is {port.context}")
 
-    def _note(self, kind: str, body: Json) -> bool:
-        if self._port.note(kind, body):
-            return True
-        self._port.late()
-        return False
-
-    def _declare(self, state: int, kind: str, body: Json) -> None:
-        if self._port.declare(state, kind, body):
-            self.declared = True
-        else:
-            self._port.late()
-
     def _status(self, status: TaskStatus, metadata: Json | None) -> None:
         state = status.state
-        if state == TaskState.TASK_STATE_UNSPECIFIED:
+        if state == UNSPECIFIED:
             raise BadEvent("the status update has no state")
         self._heard()
         self.interrupted = state in INTERRUPTED
-        first = state == TaskState.TASK_STATE_SUBMITTED and not metadata
+        first = state == SUBMITTED and not metadata
         if first and not status.HasField("message"):
             # What every task is before it works: nothing is new.
             return
         body = notes.status_json(status, metadata)
         if state in TERMINAL:
-            self._declare(state, notes.STATUS, body)
+            self._port.declare(state, notes.STATUS, body)
         else:
-            self._note(notes.STATUS, body)
+            self._port.note(notes.STATUS, body)
 
     def _artifact(self, event: TaskArtifactUpdateEvent) -> None:
         artifact = event.artifact
@@ -159,19 +147,22 @@ class TaskQueue(EventQueue):
             body["lastChunk"] = True
         if event.HasField("metadata"):
             body["metadata"] = MessageToDict(event.metadata)
-        self._note(notes.ARTIFACT, body)
+        self._port.note(notes.ARTIFACT, body)
 
     def _task(self, task: Task) -> None:
         """A whole task is what is new in it, piece by piece: the status last, it may be the end."""
         self._heard()
+        if task.history:
+            # What it holds may have been said just now.
+            self._port.flush()
         for message in task.history:
             if not self._port.knows(message.message_id):
-                self._note(notes.SAID, notes.message_json(message))
+                self._port.note(notes.SAID, notes.message_json(message))
         for artifact in task.artifacts:
             self._artifact(TaskArtifactUpdateEvent(artifact=artifact))
         if task.HasField("metadata"):
-            self._note(notes.METADATA, MessageToDict(task.metadata))
-        if task.status.state != TaskState.TASK_STATE_UNSPECIFIED:
+            self._port.note(notes.METADATA, MessageToDict(task.metadata))
+        if task.status.state != UNSPECIFIED:
             self._status(task.status, None)
 
     def _message(self, message: Message) -> None:
@@ -179,9 +170,9 @@ class TaskQueue(EventQueue):
         body = notes.message_json(message)
         if self._port.spoken:
             self.interrupted = False
-            self._note(notes.STATUS, {"state": "TASK_STATE_WORKING", "message": body})
+            self._port.note(notes.STATUS, {"state": "TASK_STATE_WORKING", "message": body})
             return
-        self._declare(TaskState.TASK_STATE_COMPLETED, notes.REPLY, body)
+        self._port.declare(COMPLETED, notes.REPLY, body)
 
     def _heard(self) -> None:
         if not self._port.spoken:

@@ -12,7 +12,6 @@ from a2a.types.a2a_pb2 import (
     Message,
     Task,
     TaskArtifactUpdateEvent,
-    TaskState,
     TaskStatus,
     TaskStatusUpdateEvent,
 )
@@ -20,7 +19,7 @@ from google.protobuf.json_format import ParseDict
 
 from endstop.a2a import notes, words
 from endstop.a2a.notes import Json
-from endstop.a2a.states import CALLS, SEQ
+from endstop.a2a.states import CALLS, COMPLETED, SEQ
 from endstop.core import events as e
 
 
@@ -96,7 +95,7 @@ class Shown:
 
     def _own_metadata(self, metadata: Any) -> None:
         metadata[SEQ] = self.seq
-        if self.ended is not None and self.state != TaskState.TASK_STATE_COMPLETED:
+        if self.ended is not None and self.state != COMPLETED:
             table = words.table(self.calls.values())
             if table:
                 metadata[CALLS] = table

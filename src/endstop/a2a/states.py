@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from a2a.types.a2a_pb2 import TaskState
 
+# The protocol's enums look a name up in Python code each time, and these are asked for with every
+# event.
+UNSPECIFIED = TaskState.TASK_STATE_UNSPECIFIED
 SUBMITTED = TaskState.TASK_STATE_SUBMITTED
 WORKING = TaskState.TASK_STATE_WORKING
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 AUTH_REQUIRED = TaskState.TASK_STATE_AUTH_REQUIRED
+COMPLETED = TaskState.TASK_STATE_COMPLETED
+FAILED = TaskState.TASK_STATE_FAILED
+CANCELED = TaskState.TASK_STATE_CANCELED
+REJECTED = TaskState.TASK_STATE_REJECTED
 INTERRUPTED = frozenset({INPUT_REQUIRED, AUTH_REQUIRED})
-TERMINAL = frozenset(
-    {
-        TaskState.TASK_STATE_COMPLETED,
-        TaskState.TASK_STATE_FAILED,
-        TaskState.TASK_STATE_CANCELED,
-        TaskState.TASK_STATE_REJECTED,
-    }
-)
+TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, REJECTED})
 
 EXECUTE = "a2a_execute"
 """The tool whose body is the agent's executor: one call for every message that it works on."""

@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from a2a.types.a2a_pb2 import (
-    Artifact,
-    Message,
-    TaskState,
-)
+from a2a.types.a2a_pb2 import Artifact, Message
 
 from endstop.a2a import notes, words
 from endstop.a2a.notes import Json
 from endstop.a2a.shown import Shown
 from endstop.a2a.states import (
     ARTIFACT_SHOWN,
+    CANCELED,
+    COMPLETED,
     EXECUTE,
     INPUT_REQUIRED,
     INTERRUPTED,
@@ -150,12 +148,12 @@ class TaskView(Shown):
     def _last_words(self) -> Message | None:
         """The agent's own, where the run ended as it declared; else ours (law 5 honest-effect)."""
         assert self.ended is not None
-        if self.reply is not None and self.state == TaskState.TASK_STATE_COMPLETED:
+        if self.reply is not None and self.state == COMPLETED:
             return self.reply
         declared = self._declared
         if declared is not None and declared[0] == self.state:
             self._status_metadata = declared[2]
-            if declared[1] is not None or self.state != TaskState.TASK_STATE_CANCELED:
+            if declared[1] is not None or self.state != CANCELED:
                 return declared[1]
         text = words.ending(self.ended, self.calls.values(), EXECUTE, self._why)
         return None if text is None else self._words(text)

@@ -23,7 +23,7 @@ from a2a.utils.errors import (
 )
 
 from endstop.a2a import notes
-from endstop.a2a.answers import check_answer, give, is_same, read_answer, record_of
+from endstop.a2a.answers import check_answer, give, read_answer, record_of
 from endstop.a2a.elsewhere import Elsewhere, Gone
 from endstop.a2a.executor import ExecutorBodies
 from endstop.a2a.following import Follower
@@ -31,7 +31,7 @@ from endstop.a2a.keeping import Keeper
 from endstop.a2a.limits import TaskLimits
 from endstop.a2a.listing import Listing
 from endstop.a2a.live import Hall
-from endstop.a2a.livetask import LiveTask, Request
+from endstop.a2a.livetask import LiveTask, Request, is_repeat
 from endstop.a2a.native import Native
 from endstop.a2a.states import EXECUTE, OWNER
 from endstop.a2a.stopping import AGAIN, Stops
@@ -54,6 +54,7 @@ NAME_CHARS = 500
 """Longest id, context, owner or tenant that is taken."""
 PARK_S = 30.0
 """How long a task that waits for its user is kept in memory."""
+_TERMS = BatchTerms()
 
 
 class Tasks(Stops):
@@ -102,7 +103,7 @@ class Tasks(Stops):
         self.hall.follower = self.follower.follow
         self.elsewhere = Elsewhere(runtime, self._take_for)
         self.keeper = Keeper(self, park_s=park_s)
-        self._unobserve = runtime.observe(self.hall.see)
+        self._unobserve = runtime._observe_steps(self.hall.see)
         self._background: set[asyncio.Task[Any]] = set()
         self._first = self.spawn(self.keeper.begin())
 
@@ -177,7 +178,7 @@ class Tasks(Stops):
         tenant: str,
         run_id: str | None = None,
     ) -> LiveTask:
-        """A new task for a message; it can be stopped from here on."""
+        """A new task for a message. It is there for others once the message is sent to it."""
         message = params.message
         check_kept(message)
         if self.native is not None:
@@ -189,14 +190,18 @@ class Tasks(Stops):
         context_id = context_id or f"{random_name()}{random_name()}"
         try:
             labels = self.labels(context_id, context, tenant)
+            opening = None
             if self.native is not None:
                 run = self.native.open(run_id, labels)
-            else:
+            elif run_id is not None:
+                # Whoever names a run has to know at once whether the name is taken.
                 run = self.runtime.run(run_id, labels=labels)
+            else:
+                run, opening = self.runtime._prepare_run(labels)
         except CallerError as problem:
             raise InvalidParamsError(str(problem)) from None
         task = self.hall.open(run.id)
-        task.run = run
+        task.run, task.opening = run, opening
         message.task_id, message.context_id = run.id, context_id
         return task
 
@@ -220,7 +225,12 @@ class Tasks(Stops):
         """Give a message to a task, whoever drives it; returns the task as it can be waited for."""
         for _ in range(AGAIN):
             if not task.remote:
-                self.take(task, request)
+                try:
+                    self.take(task, request)
+                finally:
+                    if task.opening is not None:
+                        # It was not opened: there is no such task.
+                        self.hall.drop(task)
                 return task
             try:
                 await self.elsewhere.send(task, request)
@@ -334,14 +344,19 @@ class Tasks(Stops):
     def _submit(self, task: LiveTask, key: str, note: Note | None = None) -> bool:
         """Have a message worked on, and kept by its `note` at once; false if that is too late."""
         call = ToolCall(model_id="", tool=EXECUTE, arguments={"message": key})
+        first = tuple(one for one in (task.opening, note) if one is not None)
         task.busy = True
         try:
-            batch, unprepared = self.runtime._submit(task.id, [call], BatchTerms(), self._own, note)
+            batch, unprepared = self.runtime._submit(task.id, [call], _TERMS, self._own, first)
         except CallerError:
             # It ended in this very moment: its ending is the answer (law 2 right-target).
             batch, unprepared = "", []
         if not batch:
             task.busy = False
+        elif task.opening is not None:
+            assert task.run is not None, "who opens a task has its run"
+            task.run._opened()
+            task.opening = None
         for call_id, plan in unprepared:
             self.runtime._begin_preparing(call_id, task.id, plan)
         return bool(batch)
@@ -375,15 +390,3 @@ def check_kept(message: Message) -> None:
         notes.check(message)
     except ValueError as problem:
         raise InvalidParamsError(f"the message cannot be kept: {problem}") from None
-
-
-def new_key(task: LiveTask, message: Message) -> str:
-    """What a message is kept under: its id; one of its own where another message has that."""
-    key = message.message_id
-    return key if task.message(key) is None else f"{key}#{random_name()}"
-
-
-def is_repeat(task: LiveTask, message: Message) -> bool:
-    """Whether a message was sent before: the client did not hear the answer to the first."""
-    known = task.message(message.message_id)
-    return known is not None and is_same(known, message)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from a2a.types.a2a_pb2 import TaskState
-
+from endstop.a2a.states import CANCELED, COMPLETED, FAILED, REJECTED
 from endstop.core import events as e
 from endstop.core.payload import dumps
 from endstop.core.terms import Effect, Outcome, Reason, StoppedBy
@@ -57,13 +56,13 @@ def final_state(ended: e.RunEnded) -> int:
     """
     match ended.outcome:
         case Outcome.SUCCEEDED:
-            return TaskState.TASK_STATE_COMPLETED
+            return COMPLETED
         case Outcome.REJECTED:
-            return TaskState.TASK_STATE_REJECTED
+            return REJECTED
         case Outcome.CANCELLED if ended.reason is not Reason.SHUTDOWN:
-            return TaskState.TASK_STATE_CANCELED
+            return CANCELED
         case _:
-            return TaskState.TASK_STATE_FAILED
+            return FAILED
 
 
 def ending(ended: e.RunEnded, lines: Collection[Line], execute: str, why: str = "") -> str | None:

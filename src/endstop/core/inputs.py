@@ -351,7 +351,7 @@ class Together:
     From the first that decides nothing, or is refused, on, the rest is not looked at.
     """
 
-    inputs: tuple[Note | CloseRun | SubmitBatch, ...]
+    inputs: tuple[OpenRun | Note | CloseRun | SubmitBatch, ...]
 
 
 @record

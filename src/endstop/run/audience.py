@@ -27,6 +27,7 @@ class Audience:
 
     def __init__(self, heartbeat_s: float | None) -> None:
         self._observers: tuple[Callable[[Event], None], ...] = ()
+        self._readers: tuple[Callable[[Sequence[Event]], None], ...] = ()
         self._listeners: tuple[Callable[[Heartbeat], None], ...] = ()
         self._beats = Heartbeats(heartbeat_s)
         self._line: deque[_Page] = deque()
@@ -43,7 +44,17 @@ class Audience:
     def remove(self, observer: Callable[[Event], None]) -> None:
         """Stop showing events to `observer`."""
         self._observers = tuple(one for one in self._observers if one is not observer)
-        self.present = bool(self._observers or self._listeners)
+        self._look_who_is_here()
+
+    def add_reader(self, reader: Callable[[Sequence[Event]], None]) -> None:
+        """Show to `reader`, from now on, what happens to a run in one step as one sequence."""
+        self._readers = (*self._readers, reader)
+        self.present = True
+
+    def remove_reader(self, reader: Callable[[Sequence[Event]], None]) -> None:
+        """Stop showing steps to `reader`."""
+        self._readers = tuple(one for one in self._readers if one is not reader)
+        self._look_who_is_here()
 
     def add_listener(
         self, listener: Callable[[Heartbeat], None], calls: Iterable[CallState], now: float
@@ -59,7 +70,10 @@ class Audience:
     def remove_listener(self, listener: Callable[[Heartbeat], None]) -> None:
         """Stop showing heartbeats to `listener`."""
         self._listeners = tuple(one for one in self._listeners if one is not listener)
-        self.present = bool(self._observers or self._listeners)
+        self._look_who_is_here()
+
+    def _look_who_is_here(self) -> None:
+        self.present = bool(self._observers or self._readers or self._listeners)
 
     def expect(self, recorded: Iterable[Sequence[Event]], now: float) -> None:
         """Give events their place in line; under the engine's lock, as they are decided."""
@@ -117,19 +131,31 @@ class Audience:
             return False
 
     def _show_all(self, notices: Notices) -> None:
-        for notice in notices:
-            watching: tuple[Callable[[Any], None], ...] = self._observers
-            if isinstance(notice, Heartbeat):
-                watching = self._listeners
-            for observer in watching:
-                try:
-                    observer(notice)
-                except KeyboardInterrupt:
-                    # A person's, not the observer's.
-                    raise
-                except BaseException:
-                    # SystemExit too: a console raises it when its reader has gone away.
-                    log.exception("an observer failed; the outcome stands")
+        if not notices:
+            return
+        if isinstance(notices[0], Heartbeat):
+            for beat in notices:
+                for listener in self._listeners:
+                    _show(listener, beat)
+            return
+        for reader in self._readers:
+            _show(reader, notices)
+        if self._observers:
+            for event in notices:
+                # Anew for each: an observer that left sees no more of the same step.
+                for observer in self._observers:
+                    _show(observer, event)
+
+
+def _show(observer: Callable[[Any], None], notice: object) -> None:
+    try:
+        observer(notice)
+    except KeyboardInterrupt:
+        # A person's, not the observer's.
+        raise
+    except BaseException:
+        # SystemExit too: a console raises it when its reader has gone away.
+        log.exception("an observer failed; the outcome stands")
 
 
 class _Page:

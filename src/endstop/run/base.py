@@ -13,6 +13,7 @@ from types import UnionType
 
 from endstop.config import Config
 from endstop.core import inputs as i
+from endstop.core.events import Event
 from endstop.core.gate import waits_for
 from endstop.core.record import EMPTY
 from endstop.core.state import CallState
@@ -145,6 +146,20 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
         after: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> str:
+        opening = self._opening(run_id, limits, parent, detached, after, labels)
+        self.engine.tell(opening)
+        return opening.run
+
+    def _opening(
+        self,
+        run_id: str | None = None,
+        limits: Limits | None = None,
+        parent: str | None = None,
+        detached: bool = False,
+        after: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> i.OpenRun:
+        """What opens a run. Raises CallerError for what cannot be one."""
         self._check_open()
         _check_kind(run_id, str, "the id of a run", "give text, or nothing to have one made")
         # The core believes what it is told: a wrong kind would fail every later decision.
@@ -154,18 +169,15 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
             raise CallerError(
                 f"run {run_id!r} is in the journal already; give every run an id of its own"
             )
-        self.engine.tell(
-            i.OpenRun(
-                run=name,
-                limits=limits,
-                parent_call=parent,
-                detached=detached,
-                after=after,
-                inherited=inherited(self.engine, after) if after is not None else (),
-                labels=check_labels(labels) if labels else EMPTY,
-            )
+        return i.OpenRun(
+            run=name,
+            limits=limits,
+            parent_call=parent,
+            detached=detached,
+            after=after,
+            inherited=inherited(self.engine, after) if after is not None else (),
+            labels=check_labels(labels) if labels else EMPTY,
         )
-        return name
 
     def _is_known(self, run_id: str) -> bool:
         """Whether the journal knows a run of this id."""
@@ -181,12 +193,12 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
         calls: Iterable[ToolCall],
         terms: BatchTerms,
         own: Sequence[Own] | None = None,
-        note: i.Note | None = None,
+        first: tuple[i.OpenRun | i.Note, ...] = (),
     ) -> tuple[str, list[tuple[str, Plan]]]:
         """Hand a batch to the core; returns its id and the calls that still need preparing.
 
-        `own` is for calls that do not come from a model; see `run.submitted`. A `note` is recorded
-        with it; where the run takes none any more there is no batch, and no id.
+        `own` is for calls that do not come from a model; see `run.submitted`. What comes `first` is
+        recorded with it; where the run takes no note any more there is no batch, and no id.
         """
         self._check_open()
         asked_calls = check_calls(calls)
@@ -221,7 +233,7 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
             together=terms.together,
             stop_on_failure=terms.on_failure == "stop",
         )
-        batch = self.engine.submit(said if note is None else i.Together(inputs=(note, said)), plans)
+        batch = self.engine.submit(i.Together(inputs=(*first, said)) if first else said, plans)
         unprepared = [
             (f"{batch}.{index}", plan)
             for index, (plan, one) in enumerate(zip(plans, asked, strict=True))
@@ -296,6 +308,11 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
         """Show every recorded event to `observer`; returns the function that ends it."""
         self.engine.audience.add(observer)
         return lambda: self.engine.audience.remove(observer)
+
+    def _observe_steps(self, reader: Callable[[Sequence[Event]], None]) -> Callable[[], None]:
+        """The same, with what happens to a run in one step shown as one sequence."""
+        self.engine.audience.add_reader(reader)
+        return lambda: self.engine.audience.remove_reader(reader)
 
     def listen(self, listener: Callable[[Heartbeat], None]) -> Callable[[], None]:
         """Show a sign of life of each running call to `listener`, once per `heartbeat_s`.

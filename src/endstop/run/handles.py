@@ -34,6 +34,10 @@ class Run:
         self._uses = Uses(lambda: runtime.engine.forget(run_id))
         self._life = life_of(runtime.engine, run_id)
 
+    def _opened(self) -> None:
+        """It was made before its run, which is there now."""
+        self._life = life_of(self._runtime.engine, self.id)
+
     async def execute(
         self,
         calls: Iterable[ToolCall],

@@ -139,6 +139,13 @@ class Runtime(AsyncHooks, BaseRuntime):
         self._errands.begin()
         return Run(self, name)
 
+    def _prepare_run(self, labels: Mapping[str, str]) -> tuple[Run, i.OpenRun]:
+        """A run to be opened in one step with its first batch, and what opens it; see `_submit`."""
+        self._start()
+        opening = self._opening(labels=labels)
+        self._errands.begin()
+        return Run(self, opening.run), opening
+
     async def resume(self, run_id: str) -> Run:
         """Take up a run whose driver is gone, and let it go on (law 16 survives-restart).
 
@@ -165,7 +172,9 @@ class Runtime(AsyncHooks, BaseRuntime):
         """See `Run.execute`. A `note` is recorded with the calls; where the run takes none any
         more, there is no batch, and its result is empty."""
         self._start()
-        batch, unprepared = self._submit(run.id, calls, terms, note=note)
+        batch, unprepared = self._submit(
+            run.id, calls, terms, first=() if note is None else (note,)
+        )
         if not batch:
             return BatchResult(batch, [])
         for call_id, plan in unprepared:

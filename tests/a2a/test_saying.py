@@ -1,0 +1,223 @@
+"""What an executor says: kept in its order, in few steps, and never later than it matters."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a.types.a2a_pb2 import Part
+from a2a.utils.errors import TaskNotFoundError
+
+from endstop.core import events as e
+from endstop.store.memory import MemoryJournal
+from tests.a2a.serving import (
+    COMPLETED,
+    FAILED,
+    LIMIT_S,
+    WORKING,
+    Executor,
+    Work,
+    complete,
+    serving,
+    words,
+)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+    return str(tmp_path / "tasks.db") if request.param == "sqlite" else None
+
+
+class Counting(MemoryJournal):
+    """A journal that remembers what came in one piece."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appends: list[list[str]] = []
+
+    def append(self, run: str, expected_seq: int, events: Any, durability: Any) -> None:
+        self.appends.append([type(event).__name__ for event in events])
+        super().append(run, expected_seq, events, durability)
+
+
+def test_a_task_is_there_with_its_message_or_not_at_all() -> None:
+    """Law 15 record-first: no crash can leave a task that nobody sent anything to."""
+    journal = Counting()
+
+    async def play() -> None:
+        async with serving(Executor(hello=complete), journal=journal) as house:
+            await house.task("hello")
+
+    asyncio.run(play())
+    assert journal.appends[0] == [
+        "RunOpened",
+        "Noted",
+        "BatchOpened",
+        "CallAccepted",
+        "CallQueued",
+        "CallGranted",
+    ]
+
+
+def test_what_is_said_in_a_row_takes_few_steps() -> None:
+    journal = Counting()
+
+    async def play() -> None:
+        async with serving(Executor(hello=complete), journal=journal) as house:
+            await house.task("hello")
+
+    asyncio.run(play())
+    said = [one for one in journal.appends[1:] if "Noted" in one]
+    assert [name for one in said for name in one][-4:] == ["Noted", "Noted", "Noted", "RunClosing"]
+    # One, unless the handler's loop came to the first words before the body said the rest.
+    assert len(said) <= 3
+
+
+def test_a_body_that_blocks_its_loop_is_heard_meanwhile(journal: str | None) -> None:
+    """Its words are not kept until it lets go of the loop: somebody waits for them."""
+    go_on = threading.Event()
+
+    async def block(work: Work) -> None:
+        await work.updater.start_work(work.say("I begin"))
+        assert go_on.wait(LIMIT_S)
+        await work.updater.complete()
+
+    async def play() -> None:
+        async with serving(Executor(block=block), journal=journal) as house:
+            try:
+                begun = await house.begin("block")
+                task = await house.until(begun.id, WORKING)
+                while words(task) != "I begin":
+                    await asyncio.sleep(0.005)
+                    task = await house.get(begun.id)
+            finally:
+                go_on.set()
+            await house.until(begun.id, COMPLETED)
+
+    asyncio.run(asyncio.wait_for(play(), LIMIT_S))
+
+
+def test_the_last_words_before_an_error_are_kept(journal: str | None) -> None:
+    """And before it: what raises has said them."""
+
+    async def fail(work: Work) -> None:
+        await work.begin()
+        await work.updater.add_artifact([Part(text="half")], artifact_id="half")
+        raise ValueError("no more")
+
+    async def play() -> None:
+        async with serving(Executor(fail=fail), journal=journal) as house:
+            task = await house.task("fail")
+            assert task.status.state == FAILED
+            assert [one.artifact_id for one in task.artifacts] == ["half"]
+
+    asyncio.run(play())
+
+
+def test_what_is_said_while_it_is_stopped_is_kept(journal: str | None) -> None:
+    """A body that tidies up may say so; its call has its ending only then."""
+
+    async def tidy(work: Work) -> None:
+        await work.begin()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await work.updater.add_artifact([Part(text="tidied")], artifact_id="tidied")
+
+    async def play() -> None:
+        async with serving(Executor(tidy=tidy), journal=journal) as house:
+            begun = await house.begin("tidy")
+            await house.until(begun.id, WORKING)
+            task = await house.cancel(begun.id)
+            assert [one.artifact_id for one in task.artifacts] == ["tidied"]
+            journal_ = house.handler.tasks().runtime.engine.journal
+            events = [one.event for one in journal_.read(begun.id)]
+            notes = [n for n, one in enumerate(events) if isinstance(one, e.Noted)]
+            settled = [n for n, one in enumerate(events) if isinstance(one, e.CallSettled)]
+            assert notes[-1] < settled[0]
+
+    asyncio.run(play())
+
+
+def test_many_words_without_a_pause_keep_their_order(journal: str | None) -> None:
+    count = 500
+
+    async def chatter(work: Work) -> None:
+        await work.begin()
+        for n in range(count):
+            await work.updater.add_artifact(
+                [Part(text=str(n))], artifact_id="one", append=n > 0, last_chunk=n == count - 1
+            )
+        await work.updater.complete()
+
+    async def play() -> None:
+        async with serving(Executor(chatter=chatter), journal=journal) as house:
+            task = await house.task("chatter")
+            found = [part.text for one in task.artifacts for part in one.parts]
+            assert found == [str(n) for n in range(count)]
+
+    asyncio.run(play())
+
+
+def test_words_from_another_thread_are_not_lost(journal: str | None) -> None:
+    """An executor may publish from a thread of its own, while its body does the same."""
+    count = 200
+
+    async def both(work: Work) -> None:
+        await work.begin()
+
+        def aside() -> None:
+            for n in range(count):
+                loop = asyncio.new_event_loop()
+                loop.run_until_complete(
+                    work.updater.add_artifact([Part(text="x")], artifact_id=f"aside{n}")
+                )
+                loop.close()
+
+        thread = asyncio.create_task(asyncio.to_thread(aside))
+        for n in range(count):
+            await work.updater.add_artifact([Part(text="y")], artifact_id=f"body{n}")
+            await asyncio.sleep(0)
+        await thread
+        await work.updater.complete()
+
+    async def play() -> None:
+        async with serving(Executor(both=both), journal=journal) as house:
+            task = await house.task("both")
+            assert task.status.state == COMPLETED
+            found = {one.artifact_id for one in task.artifacts}
+            wanted = {f"{who}{n}" for who in ("aside", "body") for n in range(count)}
+            assert found == wanted
+
+    asyncio.run(play())
+
+
+def test_a_task_that_could_not_be_opened_is_not_there() -> None:
+    """A runtime that is closed meanwhile takes no task, and none is left over."""
+
+    async def play() -> None:
+        async with serving(Executor(hello=complete)) as house:
+            tasks = house.handler.tasks()
+            runtime = tasks.runtime
+            opened: list[str] = []
+            prepare = runtime._prepare_run
+
+            def closing(labels: Any) -> Any:
+                run, opening = prepare(labels)
+                opened.append(run.id)
+                runtime._closed = True
+                return run, opening
+
+            runtime._prepare_run = closing  # type: ignore[method-assign]
+            with pytest.raises(Exception, match="over and takes no more messages"):
+                await house.task("hello")
+            runtime._closed = False
+            assert len(opened) == 1
+            assert not tasks.hall.tasks
+            with pytest.raises(TaskNotFoundError):
+                await house.get(opened[0])
+
+    asyncio.run(play())
