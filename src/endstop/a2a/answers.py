@@ -70,7 +70,7 @@ def read_answer(
 ) -> Approval | Told:
     """What a message answers, of what is asked. Raises InvalidParamsError, in words, if nothing."""
     assert approvals or questions, "a message is an answer only where something is asked"
-    data = _data(message)
+    data = data_in(message)
     text = words_of(message.parts).strip()
     named = str(data.get("question") or "") if data else ""
     if questions and (named or not approvals):
@@ -92,13 +92,21 @@ def read_answer(
     return Approval(call=call, digest=digest, answer=answer)
 
 
-def _data(message: Message) -> dict[str, Any] | None:
+def data_in(message: Message) -> dict[str, Any] | None:
+    """The first object among the data of a message."""
     for part in message.parts:
         if part.WhichOneof("content") == "data":
             data = MessageToDict(part.data)
             if isinstance(data, dict):
                 return data
     return None
+
+
+def is_bare(data: Mapping[str, Any] | None, text: str) -> bool:
+    """Whether what is said is a mere yes or no, without a word of whoever says it."""
+    if data is not None:
+        return "approve" in data and data.keys() <= {"approve", "call", "digest"}
+    return text.rstrip(":,.!").lower() in YES | NO
 
 
 def _told(

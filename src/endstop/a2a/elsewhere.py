@@ -26,12 +26,16 @@ from a2a.utils.errors import (
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from endstop.a2a.executor import NamedUser
+from endstop.a2a.live import Hall
 from endstop.a2a.livetask import LiveTask, Request
+from endstop.a2a.secrecy import asks_secretly, check_late
+from endstop.a2a.task import TaskView
 from endstop.core.terms import Mode, Reason
 from endstop.errors import JournalError
 from endstop.run.errands import CANCEL
 from endstop.run.runtime import Runtime
 from endstop.store import inbox as mail
+from endstop.store.protocol import Recorded
 from endstop.work.steps import on_thread
 
 log = logging.getLogger("endstop.a2a")
@@ -63,8 +67,9 @@ class Silent(Gone):
 class Elsewhere:
     """Both ends of what servers on one journal ask each other."""
 
-    def __init__(self, runtime: Runtime, take: Take) -> None:
+    def __init__(self, runtime: Runtime, hall: Hall, take: Take) -> None:
         self._runtime = runtime
+        self._hall = hall
         self._take = take
         self._loop = asyncio.get_running_loop()
         self._rung: set[asyncio.Future[None]] = set()
@@ -83,12 +88,18 @@ class Elsewhere:
 
         Raises what the driver refused it with, and Gone where nobody drives it any more.
         """
+        await self._catch_up(task)
+
+        def look(view: TaskView) -> tuple[bool, bool]:
+            return check_late(view, task, request), asks_secretly(view)
+
+        confirmed, secret = self._hall.read(task, look)
         context = request.context
         said = MessageToDict(request.params)
         # What may be a password is in no file.
-        secret = any(question.secret for question in list(task.view.questions.values()))
         body = {
             "request": None if secret else said,
+            "confirmed": confirmed,
             "key": request.key,
             "user": context.user.user_name,
             "tenant": context.tenant,
@@ -105,6 +116,20 @@ class Elsewhere:
             case _:
                 log.warning("task %s: its server answered %r", task.id, answer)
                 raise InternalError("The server that drives the task could not take the message")
+
+    async def _catch_up(self, task: LiveTask) -> None:
+        """Know all that whoever sends something may have seen, such as what is asked.
+
+        What was shown anywhere is recorded (law 15 record-first). Raises Gone for a task that is
+        driven here by now.
+        """
+        journal = self._runtime.engine.journal
+        recorded: list[Recorded] = await on_thread(
+            lambda: list(journal.read(task.id, task.view.seq))
+        )
+        self._hall.catch_up(task, recorded)
+        if not task.remote:
+            raise Gone
 
     async def cancel(self, task: LiveTask, by: str) -> None:
         """Have a task stopped by whoever drives it. Raises Gone where nobody does any more."""
@@ -203,4 +228,6 @@ def _read(request: mail.Request, words: str | None) -> Request:
     params = ParseDict(said, SendMessageRequest(), ignore_unknown_fields=True)
     user = NamedUser(str(body.get("user", "")))
     context = ServerCallContext(user=user, tenant=str(body.get("tenant", "")))
-    return Request(params, context, str(body.get("key", "")))
+    read = Request(params, context, str(body.get("key", "")))
+    read.secret, read.confirmed = words is not None, bool(body.get("confirmed"))
+    return read

@@ -16,6 +16,7 @@ from a2a.types.a2a_pb2 import Message, SendMessageRequest
 
 from endstop.a2a.answers import is_same
 from endstop.a2a.limits import TaskLimits
+from endstop.a2a.secrecy import Secrecy
 from endstop.a2a.streams import Stream
 from endstop.a2a.task import TaskView
 from endstop.core import events as e
@@ -30,7 +31,7 @@ Holds = Callable[[TaskView], bool]
 class Request:
     """A message that an executor is to work on, and what came with it."""
 
-    __slots__ = ("context", "key", "params")
+    __slots__ = ("confirmed", "context", "key", "params", "secret")
 
     def __init__(
         self, params: SendMessageRequest, context: ServerCallContext, key: str = ""
@@ -39,6 +40,8 @@ class Request:
         self.context = context
         # What the message is kept under: its id, unless another message had that.
         self.key = key or params.message.message_id
+        # It came so that no file has it; whoever sent it was told what it might be.
+        self.secret = self.confirmed = False
 
 
 class LiveTask:
@@ -60,6 +63,7 @@ class LiveTask:
         "remote",
         "requests",
         "run",
+        "secrecy",
         "spoken",
         "streams",
         "taken",
@@ -95,6 +99,8 @@ class LiveTask:
         self.late = 0
         self.closed_at: float | None = None
         self.idle_at: float | None = None
+        # Made with the first secret answer.
+        self.secrecy: Secrecy | None = None
 
     @property
     def id(self) -> str:

@@ -33,6 +33,10 @@ from endstop.a2a.states import (
 from endstop.agents import notes as conversation
 from endstop.core import events as e
 
+ASKED, TOLD, PAST = 0, 1, 2
+"""What is known of a secret question: it was asked; a message answered it; whoever sent a message
+to the task since did not mean it."""
+
 
 class TaskView(Shown):
     """One task, as far as its run's events were applied."""
@@ -56,6 +60,7 @@ class TaskView(Shown):
         self.executing: dict[str, None] = {}
         self.approvals: dict[str, e.ApprovalAsked] = {}
         self.questions: dict[str, e.QuestionAsked] = {}
+        self.secrets: dict[str, int] = {}
         self.reply: Message | None = None
         self._keyed: dict[str, Message] = {}
         self._message: Message | None = None
@@ -231,6 +236,8 @@ class TaskView(Shown):
 
     def _on_question(self, event: e.QuestionAsked) -> int:
         self.questions[event.question] = event
+        if event.secret:
+            self.secrets[event.question] = ASKED
         return self._asked()
 
     def _on_question_over(self, event: e.QuestionAnswered | e.QuestionWithdrawn) -> int:
@@ -251,6 +258,7 @@ class TaskView(Shown):
     def _on_message(self, body: Json) -> int:
         self._retire_message()
         _ = self._on_word(body)
+        self._pass_secrets()
         self.waiting[str(body.get("key", body["messageId"]))] = None
         self._said = 0
         return NOTHING
@@ -260,8 +268,13 @@ class TaskView(Shown):
         if "message" not in body:
             return NOTHING
         self._retire_message()
+        self._pass_secrets()
         self._said, self._started = 0, True
         return self._on_word({**body["message"], "key": body["key"]}) | STATUS_SHOWN
+
+    def _pass_secrets(self) -> None:
+        for question in self.secrets:
+            self.secrets[question] = PAST
 
     def _on_why(self, body: Json) -> int:
         self._why = str(body.get("why", ""))
@@ -275,6 +288,8 @@ class TaskView(Shown):
             self._keyed[key] = message
             self.message_ids.add(key)
         answered = body.get("answers", "")
+        if answered in self.secrets:
+            self.secrets[answered] = TOLD
         if answered in self.approvals or answered in self.questions:
             # The answer itself follows in the record, or was not the first.
             self.approvals.pop(answered, None)

@@ -33,6 +33,7 @@ from endstop.a2a.listing import Listing
 from endstop.a2a.live import Hall
 from endstop.a2a.livetask import LiveTask, Request, is_repeat
 from endstop.a2a.native import Native
+from endstop.a2a.secrecy import asked_of, check_early, check_late, keep_in_mind
 from endstop.a2a.states import EXECUTE, OWNER
 from endstop.a2a.stopping import AGAIN, Stops
 from endstop.a2a.task import TaskView
@@ -101,7 +102,7 @@ class Tasks(Stops):
         self.listing = Listing(runtime.engine.journal, self.hall, self.read)
         self.follower = Follower(runtime.engine.journal, self.hall)
         self.hall.follower = self.follower.follow
-        self.elsewhere = Elsewhere(runtime, self._take_for)
+        self.elsewhere = Elsewhere(runtime, self.hall, self._take_for)
         self.keeper = Keeper(self, park_s=park_s)
         self._unobserve = runtime._observe_steps(self.hall.see)
         self._background: set[asyncio.Task[Any]] = set()
@@ -257,6 +258,9 @@ class Tasks(Stops):
         if task.view.approvals or task.view.questions:
             self._answer(task, request)
             return
+        check_early(self.runtime.engine, task.id)
+        if task.view.secrets or request.secret:
+            self.hall.read(task, lambda view: check_late(view, task, request))
         if len(task.waiting) >= self.limits.messages:
             raise UnsupportedOperationError(
                 f"{len(task.waiting)} messages wait for task {task.id} already"
@@ -289,7 +293,7 @@ class Tasks(Stops):
     def _answer(self, task: LiveTask, request: Request) -> None:
         """A message to a task that asks for something is the answer to that."""
         message, view = request.params.message, task.view
-        asked = self.hall.read(task, lambda view: (dict(view.approvals), dict(view.questions)))
+        asked = self.hall.read(task, lambda view: asked_of(view, task, request))
         if not any(asked):
             raise UnsupportedOperationError(
                 f"Task {view.id} waits for no answer any more: look at it again"
@@ -299,6 +303,7 @@ class Tasks(Stops):
         assert task.run is not None, "what asks is driven"
         # Recorded first: the body that has its answer may end the task at once.
         body = record_of(message, request.key, answer, asked[1])
+        keep_in_mind(task, answer, asked[1])
         kept = task.run.note(notes.SAID, body)
         if not kept or not give(self.runtime, answer, request.context.user.user_name):
             raise UnsupportedOperationError(
