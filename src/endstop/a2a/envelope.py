@@ -12,8 +12,8 @@ from time import time
 from typing import Any
 
 from a2a.types import StreamResponse, TaskState
-from google.protobuf.json_format import MessageToDict
 
+from endstop.a2a.encoding import to_dict
 from endstop.a2a.signing import DELIVERY, TOKEN, sign
 
 BODY_BYTES = 1024 * 1024
@@ -80,7 +80,7 @@ def envelope(
 
 
 def _encode(response: StreamResponse) -> bytes:
-    return json.dumps(MessageToDict(response), separators=(",", ":")).encode("ascii")
+    return json.dumps(to_dict(response), separators=(",", ":")).encode("ascii")
 
 
 def _without_contents(response: StreamResponse, size: int) -> StreamResponse:

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from endstop.errors import CallerError
 from endstop.server.auth import OWNER, Tokens
@@ -21,7 +22,7 @@ from endstop.server.front import Door, Front
 from endstop.server.guard import Guarded
 from endstop.server.limits import ServerLimits
 from endstop.server.old_rest import old_rest_routes
-from endstop.server.rpc import rpc_route
+from endstop.server.rpc import RPC_PATH, Rpc
 
 
 def build_app(
@@ -50,9 +51,10 @@ def assemble(
     builder = DefaultServerCallContextBuilder()
     # Those of 0.3 come first: the ones of 1.0 take whatever comes first in a path for a tenant.
     rest = [*old_rest_routes(guarded, builder), *create_rest_routes(guarded, builder)]
+    rpc = Rpc(guarded, builder, door.streams, door.limits.values)
     app = Starlette(
-        routes=[card_route(agent_card), rpc_route(guarded, builder, door), *rest],
-        middleware=[Middleware(Front, tokens=tokens, door=door)],
+        routes=[card_route(agent_card), Route(RPC_PATH, rpc, methods=["POST"]), *rest],
+        middleware=[Middleware(Front, tokens=tokens, door=door, rpc=rpc)],
         exception_handlers={HTTPException: _not_here},
     )
     # A redirect is no answer to a POST.

@@ -20,11 +20,11 @@ from endstop.server.auth import Owner, Tokens
 from endstop.server.card import CARD_PATH
 from endstop.server.limits import Refused, ServerLimits, Slots, holds_too_much, is_no_text
 from endstop.server.patience import Patience
+from endstop.server.rpc import RPC_PATH, Rpc
 from endstop.server.seen import Seen, shown, tell
 
 log = logging.getLogger("endstop.server")
 
-RPC_PATH = "/"
 JSON = "application/json"
 A2A_JSON = "application/a2a+json"
 STREAM = b"text/event-stream"
@@ -68,10 +68,11 @@ class Door:
 
 
 class Front:
-    """An ASGI app around the app that speaks A2A."""
+    """An ASGI app around the app that speaks A2A; JSON-RPC it hands over by the shortest way."""
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, door: Door) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens, door: Door, rpc: Rpc) -> None:
         self._app = app
+        self._rpc = rpc
         self._tokens = tokens
         self._limits = door.limits
         self._door = door
@@ -133,6 +134,9 @@ class Front:
             body.decode()
         except UnicodeDecodeError:
             raise Refused(400, "the body is not UTF-8") from None
+        if scope["path"] == RPC_PATH and scope["method"] == "POST":
+            await self._rpc.serve(scope, body, receive, send)
+            return
         if scope["path"] != RPC_PATH:
             _check_values(body, self._limits.values)
         await self._app(scope, _Again(body, receive), send)
@@ -159,6 +163,8 @@ class Front:
 
 
 def _check_type(scope: Scope, header: bytes) -> None:
+    if header == b"application/json":
+        return
     kind, _, parameters = header.decode("latin-1").lower().partition(";")
     rpc = scope["path"] == RPC_PATH
     allowed = (JSON,) if rpc else (A2A_JSON, JSON)

@@ -99,17 +99,15 @@ class Guarded(RequestHandler):
     ) -> Task | Message:
         return await self._one(self._handler.on_message_send(params, context))
 
-    async def on_message_send_stream(
+    def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Any]:
-        async for one in self._many(self._handler.on_message_send_stream(params, context)):
-            yield one
+        return self._many(self._handler.on_message_send_stream(params, context))
 
-    async def on_subscribe_to_task(
+    def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Any]:
-        async for one in self._many(self._handler.on_subscribe_to_task(params, context)):
-            yield one
+        return self._many(self._handler.on_subscribe_to_task(params, context))
 
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
         return await self._one(self._handler.on_get_task(params, context))

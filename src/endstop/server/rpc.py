@@ -1,6 +1,8 @@
-"""The JSON-RPC endpoint: parses a request once, with bounds, and hands it to the SDK's dispatcher.
+"""The JSON-RPC endpoint: parses a request once, with bounds, and has it answered.
 
-What is no JSON-RPC request never gets further than this file.
+The everyday requests are answered by this house: `rpc_read` reads them, `rpc_answer` answers them,
+`rpc_stream` streams. Every other, and the whole of version 0.3, goes to the SDK's dispatcher; a
+client cannot tell which it was. What is no JSON never gets further than this file.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
-from endstop.server.front import RPC_PATH, Door
-from endstop.server.limits import holds_too_much, is_no_text
+from endstop.server.limits import Slots, holds_too_much, is_no_text
+from endstop.server.rpc_answer import answer, frames, send_json
+from endstop.server.rpc_read import Asked, context_of, headers_of, read
+from endstop.server.rpc_stream import send_stream
 from endstop.server.seen import Seen, shown, task_id
 
+RPC_PATH = "/"
 STREAMING = frozenset(
     {"SendStreamingMessage", "SubscribeToTask", "message/stream", "tasks/resubscribe"}
 )
@@ -36,58 +41,107 @@ class _Parsed(Request):
         return self.content
 
 
-def rpc_route(handler: RequestHandler, builder: ServerCallContextBuilder, door: Door) -> Route:
-    """Serves JSON-RPC at the root, in both versions of the protocol."""
-    dispatcher = JsonRpcDispatcher(handler, builder, enable_v0_3_compat=True)
+class _NoRequest(Exception):
+    """A body is no request: the code of JSON-RPC, and words for the client."""
 
-    async def answer(request: Request) -> Response:
-        seen: Seen = request.scope["endstop"]
-        content = _parse(await request.body(), door.limits.values)
-        if isinstance(content, Response):
-            return _note(seen, content)
-        method = content.get("method") if isinstance(content, dict) else None
-        if isinstance(method, str):
-            seen.operation = shown(method)
-            params = content.get("params")
-            if isinstance(params, dict):
-                seen.task = task_id(params.get("id")) or task_id(params.get("taskId"))
-            if method in STREAMING:
-                door.streams.check()
-        parsed = _Parsed(request.scope, request.receive)
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+
+
+class Rpc:
+    """An ASGI app that serves JSON-RPC in both versions of the protocol, behind the front."""
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        builder: ServerCallContextBuilder,
+        streams: Slots,
+        values: int,
+    ) -> None:
+        self._handler = handler
+        self._dispatcher = JsonRpcDispatcher(handler, builder, enable_v0_3_compat=True)
+        self._streams = streams
+        self._values = values
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = await receive()
+        assert not message.get("more_body"), "the front hands over a body as a whole"
+        await self.serve(scope, message["body"], receive, send)
+
+    async def serve(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Answer a request whose body this is."""
+        seen: Seen = scope["endstop"]
+        try:
+            content = _parse(body, self._values)
+        except _NoRequest as error:
+            seen.error = error.code
+            words = {"code": error.code, "message": str(error)}
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": words})(scope, receive, send)
+            return
+        self._look(content, seen)
+        headers = headers_of(scope)
+        asked = read(content, headers)
+        if asked is not None:
+            await self._everyday(asked, scope, headers, receive, send)
+            return
+        parsed = _Parsed(scope, receive)
         parsed.content = content
-        return _note(seen, await dispatcher.handle_requests(parsed))
+        response = await self._dispatcher.handle_requests(parsed)
+        if isinstance(response, JSONResponse):
+            found = _ERROR.search(bytes(response.body[:400]))
+            if found is not None:
+                seen.error = int(found.group(1))
+        await response(scope, receive, send)
 
-    return Route(RPC_PATH, answer, methods=["POST"])
+    async def _everyday(
+        self,
+        asked: Asked,
+        scope: Scope,
+        headers: dict[str, str],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        context = context_of(scope, headers, asked)
+        if asked.method in STREAMING:
+            found = await frames(self._handler, asked, context)
+            if not isinstance(found, dict):
+                await send_stream(found, receive, send)
+                return
+        else:
+            found = await answer(self._handler, asked, context)
+        if "error" in found:
+            scope["endstop"].error = found["error"]["code"]
+        await send_json(found, send)
+
+    def _look(self, content: Any, seen: Seen) -> None:
+        """See what is asked, for the log; a stream that there is no room for is refused."""
+        method = content.get("method") if isinstance(content, dict) else None
+        if not isinstance(method, str):
+            return
+        seen.operation = shown(method)
+        params = content.get("params")
+        if isinstance(params, dict):
+            seen.task = task_id(params.get("id")) or task_id(params.get("taskId"))
+        if method in STREAMING:
+            self._streams.check()
 
 
 def _parse(body: bytes, values: int) -> Any:
-    """The JSON of a body, or the answer to a body that has none."""
+    """The JSON of a body. Raises _NoRequest for a body that has none."""
     try:
         content = json.loads(body, parse_constant=_no_number)
     except RecursionError:
-        return _error(-32700, "the request is nested too deeply")
+        raise _NoRequest(-32700, "the request is nested too deeply") from None
     except ValueError as problem:
         words = problem.msg if isinstance(problem, json.JSONDecodeError) else str(problem)
-        return _error(-32700, f"the request is not valid JSON: {words}")
+        raise _NoRequest(-32700, f"the request is not valid JSON: {words}") from None
     if is_no_text(body, content):
-        return _error(-32602, "the request holds text that is not Unicode")
+        raise _NoRequest(-32602, "the request holds text that is not Unicode")
     if holds_too_much(body, content, values):
-        return _error(-32600, f"the request holds more than {values} values")
+        raise _NoRequest(-32600, f"the request holds more than {values} values")
     return content
 
 
 def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
-
-
-def _error(code: int, words: str) -> JSONResponse:
-    error = {"code": code, "message": words}
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error})
-
-
-def _note(seen: Seen, response: Response) -> Response:
-    if isinstance(response, JSONResponse):
-        found = _ERROR.search(bytes(response.body[:400]))
-        if found is not None:
-            seen.error = int(found.group(1))
-    return response
