@@ -1,8 +1,10 @@
-"""The servers of the serving benchmark: the same executor behind our handler and the SDK's own.
+"""The servers of the serving benchmark: the same executor behind our server and the SDK's own.
 
 `python -m benchmarks.served KIND STORE` serves one on a loopback port of its own choosing and says
-which on its first line. It answers each line on its standard input with what it holds: its
-resident memory, and the number of its asyncio tasks.
+which on its first line. A KIND is `endstop`, which is what `endstop serve` runs; `stock`, the SDK's
+default handler behind the SDK's routes; or `swapped`, our handler behind those routes. Each answers
+a line on its standard input with what it holds: its resident memory, and the number of its asyncio
+tasks.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import socket
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from a2a.server.agent_execution import AgentExecutor, RequestContext
@@ -33,6 +36,8 @@ from a2a.types import (
 from starlette.applications import Starlette
 
 PAGE = 4096
+_kept: list[Any] = []
+"""What serves, for as long as the process lives."""
 
 
 class Nothing(AgentExecutor):
@@ -101,12 +106,10 @@ async def stock(store: str) -> RequestHandler:
     return DefaultRequestHandler(agent_executor=Nothing(), task_store=tasks, agent_card=card())
 
 
-async def ours(store: str) -> RequestHandler:
-    """Our handler, with everything on, as `endstop serve` runs it."""
+def ours(store: str) -> RequestHandler:
+    """Our handler, with everything on."""
     from endstop.a2a import EndstopRequestHandler
-    from endstop.server.collecting import collect_less
 
-    collect_less()
     journal = None if store == "memory" else f"sqlite:{store}"
     return EndstopRequestHandler(agent_executor=Nothing(), agent_card=card(), journal=journal)
 
@@ -118,20 +121,43 @@ def held() -> dict[str, int]:
     return {"resident": resident, "tasks": len(asyncio.all_tasks())}
 
 
-async def serve(kind: str, store: str) -> None:
-    """Serve until standard input ends."""
-    handler = await (ours(store) if kind == "endstop" else stock(store))
+async def behind_routes(handler: RequestHandler) -> int:
+    """Serve a handler as users of the SDK do; returns the port."""
     app = Starlette(routes=create_jsonrpc_routes(handler, rpc_url="/"))
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    print(listening.getsockname()[1], flush=True)
+    _kept.append(asyncio.create_task(server.serve(sockets=[listening])))
+    port: int = listening.getsockname()[1]
+    return port
+
+
+async def behind_ours(handler: RequestHandler) -> int:
+    """Serve a handler as `endstop serve` does, without a token, as on a loopback address."""
+    from endstop.server import Serving
+    from endstop.server.collecting import collect_less
+
+    serving = Serving(handler, card())
+    await serving.start()
+    _kept.append(serving)
+    collect_less()
+    return urlsplit(serving.url).port or 0
+
+
+async def serve(kind: str, store: str) -> None:
+    """Serve until standard input ends."""
+    match kind:
+        case "endstop":
+            port = await behind_ours(ours(store))
+        case "swapped":
+            port = await behind_routes(ours(store))
+        case _:
+            port = await behind_routes(await stock(store))
+    print(port, flush=True)
     lines = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while await lines.readline():
         print(json.dumps(held()), flush=True)
-    serving.cancel()
 
 
 def main() -> None:
