@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a.types.a2a_pb2 import Task
+from a2a.types.a2a_pb2 import Part, Task
 
+from endstop.a2a.limits import TaskLimits
 from endstop.store.memory import MemoryJournal
 from tests.a2a.serving import (
     CANCELED,
     COMPLETED,
+    FAILED,
     INPUT_REQUIRED,
     Executor,
     House,
+    Work,
     ask,
     by,
     complete,
@@ -71,6 +74,48 @@ def test_whoever_watches_a_parked_task_sees_it_go_on(journal: str | None) -> Non
             assert seen[-1].status.state == COMPLETED
             numbers = [one.metadata["endstop/seq"] for one in seen]
             assert numbers == sorted(set(numbers)), "none twice, none out of order"
+
+    asyncio.run(play())
+
+
+def test_the_bound_of_a_task_stands_however_often_it_is_put_away(journal: str | None) -> None:
+    """Law 18: what was added counts, whether its server was there all the time or not."""
+
+    async def add(work: Work) -> None:
+        await work.updater.add_artifact(
+            [Part(text="x" * 10_000)],
+            artifact_id="a",
+            append=work.text != "add 0",
+            metadata={"n": 1},
+        )
+        await work.updater.requires_input(
+            work.say(f"{work.text} is in"),
+        )
+
+    async def grow(house: House, *, park: bool) -> tuple[int, int]:
+        """How often something could be added, and how large what was added then is."""
+        task = await house.task("add 0")
+        count = 1
+        while task.status.state == INPUT_REQUIRED:
+            size = house.handler.tasks().hall.tasks[task.id].bytes
+            if park:
+                await asyncio.wait_for(parked(house), 10)
+            task = await house.task(f"add {count}", task_id=task.id)
+            count += 1
+            assert count < 10, "it is never full"
+        assert task.status.state == FAILED
+        return count, size
+
+    async def play() -> None:
+        limits = TaskLimits(task_bytes=45_000)
+        terms: dict[str, Any] = {"journal": journal, "limits": limits}
+        async with serving(Executor(add=add), **terms) as house:
+            stayed = await grow(house, park=False)
+        async with serving(Executor(add=add), interrupted_task_timeout=0.05, **terms) as house:
+            put_away = await grow(house, park=True)
+        assert put_away[0] == stayed[0] == 5
+        # The executor's own times are not recorded.
+        assert stayed[1] * 0.99 < put_away[1] <= stayed[1]
 
     asyncio.run(play())
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from endstop.a2a.livetask import LiveTask
 from endstop.a2a.task import TaskView
+from endstop.a2a.weighing import weigh
+from endstop.core.events import RunOpened
 from endstop.core.terms import Reason
 from endstop.errors import CallerError, EndstopError, JournalError, NotFound
 from endstop.store.protocol import Recorded
@@ -93,9 +95,8 @@ class Keeper:
         hall.begin_joining(task)
         try:
             task.run = await tasks.resume(task_id)
-            recorded: list[Recorded] = await tasks.off_loop(
-                lambda: list(self._journal.read(task_id, task.view.seq))
-            )
+            recorded, weight = await tasks.off_loop(lambda: self._read(task_id))
+            task.bytes = weight
             hall.join(task, recorded)
         finally:
             if task.joining is not None:
@@ -110,6 +111,17 @@ class Keeper:
         task.spoken = True
         tasks.go_on(task)
         return task
+
+    def _read(self, task_id: str) -> tuple[list[Recorded], int]:
+        """All that is recorded of a task, and what its executor has added to it so far.
+
+        From the beginning also where the view is further: what was added is in the record alone.
+        """
+        recorded = list(self._journal.read(task_id))
+        assert recorded, "what is driven has a record"
+        opened = recorded[0].event
+        context = opened.labels.get("context", "") if isinstance(opened, RunOpened) else ""
+        return recorded, weigh(recorded, context)
 
     async def sweep(self) -> list[str]:
         """Take up the tasks of this agent whose server is gone; returns those that were."""
