@@ -30,6 +30,7 @@ from endstop.core.terms import EffectClass, Outcome, Reason
 from endstop.errors import NotFound
 from endstop.tools.context import AsyncContext
 from endstop.tools.tool import Tool, tool
+from endstop.work.ending import say_last
 
 OUTCOMES = {
     COMPLETED: Outcome.SUCCEEDED,
@@ -160,14 +161,34 @@ class CallPort:
         with self._flushing:
             # First this and then the look: what is said between the two is posted again.
             self._posted = False
-            said: list[i.Note | i.CloseRun] = []
-            while self._said:
-                said += self._said.popleft()
+            said = self._take()
             if said:
                 self._record(said)
             if self._first:
                 self._first = False
                 self._hall.heard(self._task)
+
+    @property
+    def declares(self) -> bool:
+        """Whether this call has said that the task is over, and was not refused."""
+        return self.declared or self._last is not None
+
+    def last_words(self) -> tuple[i.Note | i.CloseRun, ...]:
+        """What was said and is not recorded yet, to be recorded with the end of the call."""
+        with self._flushing:
+            said = self._take()
+            # No call that is not stopped has its ending before its body: it cannot be too late.
+            self.declared, self._last = self.declares, None
+            if said:
+                # Whoever watches is woken by it.
+                self._first = False
+            return tuple(said)
+
+    def _take(self) -> list[i.Note | i.CloseRun]:
+        said: list[i.Note | i.CloseRun] = []
+        while self._said:
+            said += self._said.popleft()
+        return said
 
     def _say(self, *said: i.Note | i.CloseRun) -> None:
         self._said.append(said)
@@ -190,6 +211,7 @@ class CallPort:
         if any(one is self._last for one in said):
             # Where it is too late for this call, another one may still say something.
             self.declared = task.declared = kept == words
+            self._last = None
 
     def _note(self, kind: str, body: Json) -> i.Note:
         # What comes from the protocol's own objects is plain and bounded: it is not looked through.
@@ -258,9 +280,11 @@ class ExecutorBodies:
         try:
             try:
                 await self._executor.execute(await self.context(task, request), queue)
+                if (queue.interrupted or port.declares) and not ctx.cancelled:
+                    say_last(ctx, port.last_words())
             finally:
                 port.flush()
-            if not (port.declared or queue.interrupted):
+            if not (queue.interrupted or port.declared):
                 raise NoEnding(
                     "the agent returned without a terminal state and without asking for anything"
                 )

@@ -7,7 +7,7 @@ it is in? If not, nothing follows from it.
 from __future__ import annotations
 
 from endstop.core import events as e
-from endstop.core import gate, remembered, settling
+from endstop.core import gate, remembered, runs, settling
 from endstop.core import inputs as i
 from endstop.core.record import maker
 from endstop.core.state import BatchState, CallState, State
@@ -134,7 +134,13 @@ def body_ended(state: State, said: i.BodyEnded, now: float) -> list[e.Event]:
             )
         ]
     again = settling.retry(call, said, now) if call.contract.retries else None
-    found: list[e.Event] = [again or settling.body_end(call, said, now)]
+    found: list[e.Event] = []
+    for one in said.said:
+        if isinstance(one, i.Note):
+            found += runs.note(state, one, now)
+        else:
+            found += runs.close(state, one, now)
+    found.append(again or settling.body_end(call, said, now))
     if call.children is not None:
         found += settling.stop_children(call, Mode.INTERRUPT, now)
     return settling.with_siblings(call, found, now)

@@ -160,6 +160,8 @@ class BodyEnded:
 
     `value` is JSON-safe; `error` describes an exception; `output` is what a stopped body had
     produced so far; `survivors` names processes that could not be killed (law 11 whole-tree).
+    `said` are its last words, recorded before its end in the same step (law 15 record-first); of
+    those that come too late nothing is kept.
     """
 
     call: str
@@ -168,6 +170,7 @@ class BodyEnded:
     error: str | None = None
     output: Any = None
     survivors: tuple[str, ...] = ()
+    said: tuple[Note | CloseRun, ...] = ()
 
 
 @record

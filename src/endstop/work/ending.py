@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from endstop.core.inputs import BodyEnded
+from endstop.core.inputs import BodyEnded, CloseRun, Note
 from endstop.core.payload import Unserialisable, to_data
 from endstop.core.record import maker
 from endstop.core.terms import How
@@ -43,6 +43,17 @@ def on_return(context: BodyContext, duty: Callable[[], None]) -> None:
     _duties[id(context)] = duty
 
 
+# As the duties are.
+_last_words: dict[int, tuple[Note | CloseRun, ...]] = {}
+
+
+def say_last(context: BodyContext, said: tuple[Note | CloseRun, ...]) -> None:
+    """Have this recorded in one step with the end of a body of this process, which is about to
+    come: two steps less for whoever waits for both (law 15 record-first)."""
+    if said:
+        _last_words[id(context)] = said
+
+
 def _do_duty() -> None:
     duty = _duties.pop(id(current()), None)
     if duty is not None:
@@ -53,18 +64,19 @@ def returned(call: str, value: Any) -> BodyEnded:
     """The end of a body that returned `value`. Raises what its duty raises; see `on_return`."""
     if _duties:
         _do_duty()
+    said = _last_words.pop(id(current()), ()) if _last_words else ()
     kind = type(value)
     # The everyday results need no walk: they are data already.
     if value is None or kind is bool or (kind is str and value.isascii() and _is_short(value)):
-        return _ended(call=call, how=_RETURNED, value=value)
+        return _ended(call=call, how=_RETURNED, value=value, said=said)
     try:
-        return _ended(call=call, how=_RETURNED, value=to_data(value))
+        return _ended(call=call, how=_RETURNED, value=to_data(value), said=said)
     except Unserialisable as problem:
-        return BodyEnded(call=call, how=How.UNSERIALISABLE, error=str(problem))
+        return BodyEnded(call=call, how=How.UNSERIALISABLE, error=str(problem), said=said)
     except BaseException as error:
         # The value raised while it was read. The body has returned all the same (law 5).
         words = f"result: could not be read: {words_of(error)}"
-        return BodyEnded(call=call, how=How.UNSERIALISABLE, error=words)
+        return BodyEnded(call=call, how=How.UNSERIALISABLE, error=words, said=said)
 
 
 def _is_short(text: str) -> bool:
@@ -76,7 +88,9 @@ def raised(call: str, error: BaseException) -> BodyEnded:
     if _duties:
         with suppress(EndstopError):
             _do_duty()
-    return BodyEnded(call=call, how=How.RAISED, error=words_of(error), output=output_of(error))
+    said = _last_words.pop(id(current()), ()) if _last_words else ()
+    words, output = words_of(error), output_of(error)
+    return BodyEnded(call=call, how=How.RAISED, error=words, output=output, said=said)
 
 
 def words_of(error: BaseException) -> str:
