@@ -14,8 +14,11 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 
 from endstop import ModelAgent, Say, Scripted, tool
+from endstop.a2a.limits import TaskLimits
 from endstop.a2a.livetask import Request
+from endstop.agents.models.protocol import Ask
 from endstop.errors import JournalError
+from endstop.store.memory import MemoryJournal
 from tests.a2a.serving import (
     CANCELED,
     COMPLETED,
@@ -234,6 +237,44 @@ def test_what_a_user_says_meanwhile_is_heard() -> None:
             await house.until(began.id, WORKING)
             ended = await house.task("and that?", task_id=began.id)
             assert (ended.status.state, text_of(ended)) == (COMPLETED, "And that, too.")
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("server", ["same", "next"])
+def test_only_so_many_messages_wait_for_a_model(journal: str | None, server: str) -> None:
+    """Whether they are recorded yet or not, and whoever took them (law 18)."""
+    go_on = threading.Event()
+
+    async def reply(asked: Ask) -> str:
+        while not go_on.is_set():
+            await asyncio.sleep(0.002)
+        return f"heard {len(asked.messages)}"
+
+    async def play() -> None:
+        clerk = ModelAgent(name="clerk", model=Scripted(reply), tools=[])
+        limits = TaskLimits(messages=3)
+        where = journal if journal is not None else MemoryJournal()
+        terms: dict[str, Any] = {"journal": where, "limits": limits}
+        async with serving(clerk, **terms) as house:
+            began = await house.begin("first")
+            sent = [house.begin(f"more {n}", task_id=began.id) for n in range(5)]
+            done = await asyncio.gather(*sent, return_exceptions=True)
+            refused = [one for one in done if isinstance(one, UnsupportedOperationError)]
+            assert [one.message for one in refused] == [
+                f"3 messages wait for task {began.id} already"
+            ] * 2
+            if server == "same":
+                go_on.set()
+                ended = await house.until(began.id, COMPLETED)
+        if server == "next":
+            async with serving(clerk, **terms) as house:
+                assert (await house.get(began.id)).status.state == WORKING
+                with pytest.raises(UnsupportedOperationError, match="messages wait"):
+                    await house.begin("more", task_id=began.id)
+                go_on.set()
+                ended = await house.until(began.id, COMPLETED)
+        assert len(ended.history) == 4
 
     asyncio.run(play())
 

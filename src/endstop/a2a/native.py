@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from google.protobuf.json_format import MessageToDict
 from endstop.a2a import notes
 from endstop.a2a.livetask import LiveTask, Request
 from endstop.a2a.notes import Json
+from endstop.a2a.task import TaskView
 from endstop.agents.endings import Began, LoopEvent, Replied, Spoke, Voided
 from endstop.agents.loop import Loop
 from endstop.agents.model_agent import ModelAgent
@@ -79,10 +81,17 @@ class Native:
         text = self.check(message)
         body = {"message": notes.message_json(message), "key": request.key}
         talk = self._talk(task)
-        if not talk.loop.say(text, **body):
+        waiting = self._tasks.hall.read(task, talk.waiting)
+        full = waiting >= self._tasks.limits.messages
+        if full or not talk.loop.say(text, **body):
             if not talk.driven:
                 del self._talks[task.id]
-            raise UnsupportedOperationError(f"Task {task.id} is over and takes no more messages")
+            raise UnsupportedOperationError(
+                f"{waiting} messages wait for task {task.id} already"
+                if full
+                else f"Task {task.id} is over and takes no more messages"
+            )
+        talk.told.append(request.key)
         task.taken[request.key] = message
         task.idle_at = None
         self._drive(talk)
@@ -146,6 +155,15 @@ class _Talk:
         self._timer: asyncio.TimerHandle | None = None
         self._text = ""
         self._pieces = 0
+        # What was said and may not be in the view yet; how much of what is there is being heard.
+        self.told: deque[str] = deque()
+        self._hearing = 0
+
+    def waiting(self, view: TaskView) -> int:
+        """How many messages the model has not been told of yet."""
+        while self.told and self.told[0] in view.message_ids:
+            self.told.popleft()
+        return view.unheard + len(self.told) - self._hearing
 
     def close(self) -> None:
         """Show nothing more."""
@@ -160,7 +178,10 @@ class _Talk:
                 self._text += event.text
                 if self._timer is None:
                     self._timer = self._events.call_later(CHUNK_S, self._flush)
-            case Began() | Voided():
+            case Began():
+                self._begin_anew()
+                self._hearing = len(self.loop.transcript.hears())
+            case Voided():
                 self._begin_anew()
             case Replied() if event.calls:
                 self._begin_anew()
@@ -178,7 +199,7 @@ class _Talk:
 
     def _begin_anew(self) -> None:
         self.close()
-        self._text, self._pieces = "", 0
+        self._text, self._pieces, self._hearing = "", 0, 0
 
     def _flush(self) -> None:
         self._timer = None

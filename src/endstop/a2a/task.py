@@ -61,6 +61,7 @@ class TaskView(Shown):
         self.approvals: dict[str, e.ApprovalAsked] = {}
         self.questions: dict[str, e.QuestionAsked] = {}
         self.secrets: dict[str, int] = {}
+        self.unheard = 0
         self.reply: Message | None = None
         self._keyed: dict[str, Message] = {}
         self._message: Message | None = None
@@ -265,12 +266,19 @@ class TaskView(Shown):
 
     def _on_told(self, body: Json) -> int:
         """A message that is said to a model at once: from then on the agent works."""
+        self.unheard += 1
         if "message" not in body:
             return NOTHING
         self._retire_message()
         self._pass_secrets()
         self._said, self._started = 0, True
         return self._on_word({**body["message"], "key": body["key"]}) | STATUS_SHOWN
+
+    def _on_heard(self, body: Json) -> int:
+        """A reply of the model, to what it was told until then."""
+        self.unheard -= len(body.get("heard", ()))
+        assert self.unheard >= 0, "nothing is heard twice"
+        return NOTHING
 
     def _pass_secrets(self) -> None:
         for question in self.secrets:
@@ -358,6 +366,7 @@ _NOTED: dict[str, Callable[[TaskView, Json], int]] = {
     notes.MESSAGE: TaskView._on_message,
     notes.SAID: TaskView._on_word,
     conversation.USER: TaskView._on_told,
+    conversation.REPLY: TaskView._on_heard,
     conversation.LIMIT: TaskView._on_why,
     conversation.FAILURE: TaskView._on_why,
     notes.REPLY: TaskView._on_reply,
