@@ -1,7 +1,8 @@
 """The HTTP protocol on one connection, with bounds for what comes before a request.
 
 uvicorn bounds neither how long the head of a request may take nor, with httptools, how large it may
-be; a client that says nothing would hold its connection for ever. Nothing here reads a body.
+be; a client that says nothing would hold its connection for ever. And it sends the head of an
+answer by itself: a packet, and a client woken, for nothing. Nothing here reads a body.
 """
 
 from __future__ import annotations
@@ -18,6 +19,55 @@ _TOO_SLOW = b"408 Request Timeout"
 _TOO_MANY = b"503 Service Unavailable"
 
 
+class Together:
+    """A transport that sends the head of an answer with what follows at once, in one packet.
+
+    It holds a head and nothing else, and no longer than until the loop comes round.
+    """
+
+    __slots__ = (
+        "_head",
+        "_loop",
+        "_transport",
+        "abort",
+        "get_extra_info",
+        "is_closing",
+        "pause_reading",
+        "resume_reading",
+    )
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+        self.abort = transport.abort
+        self.get_extra_info = transport.get_extra_info
+        self.is_closing = transport.is_closing
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+
+    def write(self, data: bytes) -> None:
+        """Send this, or hold it for a moment."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
+        elif data.startswith(b"HTTP/"):
+            self._head = data
+            self._loop.call_soon(self._flush)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close when everything is sent."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head and not self._transport.is_closing():
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. Make a class of it with `bounded`, so that it knows its bounds."""
 
@@ -32,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._whole = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]
+        super().connection_made(Together(transport, self.loop))  # type: ignore[arg-type]
         self._expect_head()
         # uvicorn counts requests: connections that bring none would be without bound.
         if len(self.connections) > self.limits.connections:
@@ -43,11 +93,11 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head and self._head is None:
-            self._expect_head()
         self._whole = False
         super().data_received(data)
         if self._in_head and not self._whole:
+            if self._head is None:
+                self._expect_head()
             self._head_bytes += len(data)
             if self._head_bytes > self.limits.header_bytes:
                 self._refuse(_TOO_LARGE)

@@ -130,7 +130,9 @@ class Rpc:
 def _parse(body: bytes, values: int) -> Any:
     """The JSON of a body. Raises _NoRequest for a body that has none."""
     try:
-        content = json.loads(body, parse_constant=_no_number)
+        # What begins so is text in UTF-8; of the rest it is guessed.
+        plain = body[:1] == b"{" and body[1:2] != b"\0"
+        content = _decode(body.decode()) if plain else json.loads(body, parse_constant=_no_number)
     except RecursionError:
         raise _NoRequest(-32700, "the request is nested too deeply") from None
     except ValueError as problem:
@@ -145,3 +147,6 @@ def _parse(body: bytes, values: int) -> Any:
 
 def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+_decode = json.JSONDecoder(parse_constant=_no_number).decode

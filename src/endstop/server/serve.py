@@ -265,6 +265,8 @@ def _config(app: Any, limits: ServerLimits) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        # Nothing here asks for the address of a client: no header decides over it.
+        proxy_headers=False,
         # One more than what the connection class lets in: it answers by itself.
         limit_concurrency=limits.connections + 1,
         timeout_keep_alive=max(1, round(limits.idle_s)),
