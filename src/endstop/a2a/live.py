@@ -101,12 +101,13 @@ class Hall:
         """
         with self.lock:
             kept, task.joining = task.joining or [], None
-            woken = self._catch_up(task, recorded)
+            self._catch_up(task, recorded)
             first = _first_seq(kept, recorded, task.view.seq)
             for seq, event in enumerate(kept, first):
                 if seq > task.view.seq:
                     assert seq == task.view.seq + 1, "a run's numbers have no gap"
-                    woken += self._apply(task, event, time())
+                    self._apply(task, event, time())
+            woken = self._woken(task)
             over = task.view.over
         for future in woken:
             self._resolve(future)
@@ -119,16 +120,15 @@ class Hall:
             if not task.remote:
                 # It is driven here since: the observer tells of the rest.
                 return
-            woken = self._catch_up(task, recorded)
+            self._catch_up(task, recorded)
+            woken = self._woken(task)
         for future in woken:
             self._resolve(future)
 
-    def _catch_up(self, task: LiveTask, recorded: Sequence[Recorded]) -> list[asyncio.Future[None]]:
-        woken: list[asyncio.Future[None]] = []
+    def _catch_up(self, task: LiveTask, recorded: Sequence[Recorded]) -> None:
         for one in recorded:
             if one.seq == task.view.seq + 1:
-                woken += self._apply(task, one.event, one.at_s)
-        return woken
+                self._apply(task, one.event, one.at_s)
 
     def lose(self, task: LiveTask, view: TaskView) -> None:
         """Somebody else took the run of a task: from here on it is as the journal has it.
@@ -148,8 +148,7 @@ class Hall:
                 else:
                     stream.put(view.status_update())
                 stream.end()
-            woken = [future for holds, future in task.waiters if holds(view)]
-            task.waiters = [one for one in task.waiters if one[1] not in woken]
+            woken = self._woken(task)
         for future in woken:
             self._resolve(future)
 
@@ -166,7 +165,6 @@ class Hall:
                 return
             task = self.open(first.run)
         told: list[e.Event] = []
-        woken: list[asyncio.Future[None]] = []
         with self.lock:
             if task.joining is not None:
                 task.joining += [one for one in events if type(one) not in TRANSIENT]
@@ -179,9 +177,10 @@ class Hall:
                         # Counted and nothing else: it says nothing of the task.
                         task.view.seq += 1
                     continue
-                woken += self._apply(task, event, now)
+                self._apply(task, event, now)
                 if kind in _TOLD:
                     told.append(event)
+            woken = self._woken(task)
             if task.view.over and self.tasks.get(task.id) is task:
                 # Before anybody is told: whoever knows of the end finds it gone.
                 del self.tasks[task.id]
@@ -190,7 +189,7 @@ class Hall:
         for event in told:
             self._tell(task, event)
 
-    def _apply(self, task: LiveTask, event: e.Event, at_s: float) -> Sequence[asyncio.Future[None]]:
+    def _apply(self, task: LiveTask, event: e.Event, at_s: float) -> None:
         view = task.view
         shown = view.apply(event, at_s)
         if task.streams:
@@ -203,9 +202,12 @@ class Hall:
                     stream.end()
         if shown != NOTHING and self.watcher is not None:
             self.watcher(task.id)
+
+    def _woken(self, task: LiveTask) -> Sequence[asyncio.Future[None]]:
+        """Who waited for what holds of a task now; they wait no more."""
         if not task.waiters:
             return ()
-        woken = [future for holds, future in task.waiters if holds(view)]
+        woken = [future for holds, future in task.waiters if holds(task.view)]
         if woken:
             task.waiters = [one for one in task.waiters if one[1] not in woken]
         return woken

@@ -25,7 +25,9 @@ ONCE = "endstop/once"
 
 def once_id(message: Message, *whose: str) -> str | None:
     """The id of the one task that a message makes; None for one that does not ask for that."""
-    if message.task_id or ONCE not in message.metadata or message.metadata[ONCE] is not True:
+    if message.task_id or not message.HasField("metadata"):
+        return None
+    if ONCE not in message.metadata or message.metadata[ONCE] is not True:
         return None
     named = json.dumps([message.message_id, *whose])
     return "once" + hashlib.sha256(named.encode()).hexdigest()[:24]

@@ -17,6 +17,16 @@ log = logging.getLogger("endstop.run")
 Notices = Sequence[Event] | Sequence[Heartbeat]
 
 
+class Page:
+    """A place in line; `ready` once what is on it is recorded."""
+
+    __slots__ = ("notices", "ready")
+
+    def __init__(self, notices: Notices) -> None:
+        self.notices = notices
+        self.ready = False
+
+
 class Audience:
     """The observers of a runtime. Their failure is logged and changes nothing (law 15).
 
@@ -30,9 +40,8 @@ class Audience:
         self._readers: tuple[Callable[[Sequence[Event]], None], ...] = ()
         self._listeners: tuple[Callable[[Heartbeat], None], ...] = ()
         self._beats = Heartbeats(heartbeat_s)
-        self._line: deque[_Page] = deque()
         # What was decided while somebody watched and is not shown yet.
-        self.pages: dict[int, _Page] = {}
+        self._line: deque[Page] = deque()
         self._showing = threading.Lock()
         self.present = False
 
@@ -75,17 +84,13 @@ class Audience:
     def _look_who_is_here(self) -> None:
         self.present = bool(self._observers or self._readers or self._listeners)
 
-    def expect(self, recorded: Iterable[Sequence[Event]], now: float) -> None:
+    def expect(self, events: Sequence[Event], now: float) -> Page:
         """Give events their place in line; under the engine's lock, as they are decided."""
-        for events in recorded:
-            self._stand(events)
-            if self._listeners:
-                self._beats.follow(events, now)
-
-    def _stand(self, notices: Notices) -> None:
-        # The page keeps the object alive, so nothing else has its id meanwhile.
-        page = self.pages[id(notices)] = _Page(notices)
+        page = Page(events)
         self._line.append(page)
+        if self._listeners:
+            self._beats.follow(events, now)
+        return page
 
     def or_a_beat(self, due: float | None) -> float | None:
         """The next instant to look at: `due`, or that of a heartbeat before it."""
@@ -94,26 +99,25 @@ class Audience:
             return beat if due is None else due
         return min(due, beat)
 
-    def take_beats(self, state: State, now: float) -> Sequence[Heartbeat]:
+    def take_beats(self, state: State, now: float) -> Page | None:
         """The heartbeats that are due, with their place in line; under the engine's lock."""
         if not self._listeners:
             self._beats.forget()
-            return ()
+            return None
         beats = self._beats.take_due(state, now)
-        if beats:
-            self._stand(beats)
-        return beats
+        if not beats:
+            return None
+        page = Page(beats)
+        self._line.append(page)
+        return page
 
-    def show(self, notices: Notices, *, recorded: bool = True) -> None:
-        """Show what has its place in line, once all before it was shown; nothing if it has none.
+    def show(self, page: Page, *, recorded: bool = True) -> None:
+        """Show what has its place in line, once all before it was shown.
 
         What could not be recorded only leaves the line. Whoever finds nobody showing shows for all,
         so an observer is never entered twice at once and nobody waits for a slow one but its own
         thread.
         """
-        page = self.pages.pop(id(notices), None)
-        if page is None:
-            return
         if not recorded:
             page.notices = ()
         page.ready = True
@@ -156,13 +160,3 @@ def _show(observer: Callable[[Any], None], notice: object) -> None:
     except BaseException:
         # SystemExit too: a console raises it when its reader has gone away.
         log.exception("an observer failed; the outcome stands")
-
-
-class _Page:
-    """A place in line; `ready` once what is on it is recorded."""
-
-    __slots__ = ("notices", "ready")
-
-    def __init__(self, notices: Notices) -> None:
-        self.notices = notices
-        self.ready = False

@@ -28,7 +28,7 @@ from endstop.core.state import CallState, RunState, State
 from endstop.core.terms import How, Isolation
 from endstop.errors import JournalError, RunSuspended
 from endstop.run import forgetting
-from endstop.run.audience import Audience
+from endstop.run.audience import Audience, Page
 from endstop.run.clock import Clock
 from endstop.run.driver import Driver
 from endstop.run.fence import Refused, on_a_thread
@@ -46,7 +46,7 @@ from endstop.work.protocol import Worker
 log = logging.getLogger("endstop.run")
 
 _BUFFERED = Durability.BUFFERED
-Appended = tuple[list[e.Event], Ticket | None]
+Appended = tuple[list[e.Event], Ticket | None, Page | None]
 Landed = Callable[[list[e.Event]], None]
 
 
@@ -145,7 +145,8 @@ class Engine:
             beats = self.audience.take_beats(self.state, now)
             due = self._next_alarm()
         self._after(recorded, due)
-        self.audience.show(beats)
+        if beats is not None:
+            self.audience.show(beats)
 
     def next_due(self) -> float | None:
         """The instant at which something is due next; whoever asks will tick by then.
@@ -178,17 +179,18 @@ class Engine:
         run_id = events[0].run
         for event in events:
             if event.run != run_id or type(event) in TRANSIENT:
-                recorded = [
-                    (group, self._append(run_id, kept) if kept else None)
+                return [
+                    self._appended(run_id, group, kept, now)
                     for run_id, group, kept in by_run(events)
                 ]
-                break
-        else:
-            # The everyday case: all of one run, and all to be kept.
-            recorded = [(events, self._append(run_id, events))]
-        if self.audience.present:
-            self.audience.expect((group for group, _ in recorded), now)
-        return recorded
+        # The everyday case: all of one run, and all to be kept.
+        return [self._appended(run_id, events, events, now)]
+
+    def _appended(
+        self, run_id: str, events: list[e.Event], kept: list[e.Event], now: float
+    ) -> Appended:
+        ticket = self._append(run_id, kept) if kept else None
+        return events, ticket, self.audience.expect(events, now) if self.audience.present else None
 
     def _append(self, run_id: str, kept: list[e.Event]) -> Any:
         run = self.state.runs[run_id]
@@ -228,18 +230,18 @@ class Engine:
         """Act on what is recorded, and on the rest once it is."""
         if due is not None and self.driver is not None:
             self.driver.alarm(due)
-        for events, ticket in recorded:
+        for events, ticket, page in recorded:
             if ticket is None:
                 for event in events:
                     act = _ACT.get(type(event))
                     if act is not None:
                         act(self, event)
-                if self.audience.pages:
-                    self.audience.show(events)
+                if page is not None:
+                    self.audience.show(page)
             else:
-                self._act_once_recorded(events, ticket)
+                self._act_once_recorded(events, ticket, page)
 
-    def _act_once_recorded(self, events: list[e.Event], ticket: Ticket) -> None:
+    def _act_once_recorded(self, events: list[e.Event], ticket: Ticket, page: Page | None) -> None:
         waiting = []
         refused = type(ticket) is Refused
         for event in events:
@@ -258,12 +260,14 @@ class Engine:
                 if error is not None and run is not None:
                     self._fence(run, error)
             if error is not None:
-                self.audience.show(events, recorded=False)
+                if page is not None:
+                    self.audience.show(page, recorded=False)
                 self._unrecorded(events, error)
                 return
             for act, event in waiting:
                 act(self, event)
-            self.audience.show(events)
+            if page is not None:
+                self.audience.show(page)
 
         ticket.then(decided)
 
