@@ -6,7 +6,7 @@ here may cost more than a few list operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from threading import Lock
 from time import time
 
@@ -35,6 +35,46 @@ class _Log:
         self.driven = True
 
 
+class MemoryGrowth:
+    """The growth of runs in memory: whoever appends says so."""
+
+    tells = True
+
+    def __init__(self, journal: MemoryJournal, told: Callable[[], object]) -> None:
+        self._journal = journal
+        self._told = told
+        self._watched: Mapping[str, int] = {}
+        self._grown: set[str] = set()
+
+    def note(self, run: str) -> None:
+        """Something was appended to a run; with the journal's lock held."""
+        if run in self._watched:
+            self._grown.add(run)
+            self._told()
+
+    def changed(self) -> bool:
+        """See `Growth`."""
+        return bool(self._grown)
+
+    def grown(self, after: Mapping[str, int]) -> Collection[str]:
+        """See `Growth`; from now on these runs are told of."""
+        journal = self._journal
+        with journal._lock:
+            found = {
+                run
+                for run, seq in after.items()
+                if (log := journal._logs.get(run)) is not None and len(log.events) > seq
+            }
+            self._watched, self._grown = dict(after), set()
+        return found
+
+    def close(self) -> None:
+        """See `Growth`."""
+        with self._journal._lock:
+            if self in self._journal._growths:
+                self._journal._growths.remove(self)
+
+
 class MemoryJournal:
     """Keeps events as objects; what is appended is at once as durable as it will ever be.
 
@@ -51,6 +91,7 @@ class MemoryJournal:
         self._ended_max = ended_max
         # The runs with each label, in the order in which they were opened.
         self._labelled: dict[tuple[str, str], dict[str, None]] = {}
+        self._growths: list[MemoryGrowth] = []
         self._lock = Lock()
         self._shelf = MemoryShelf()
 
@@ -86,6 +127,8 @@ class MemoryJournal:
             kept.extend(events)
             log.upto.append(len(kept))
             log.times.append(time())
+            for growth in self._growths:
+                growth.note(run)
             if ends:
                 self._ended[run] = None
                 if len(self._ended) > self._ended_max:
@@ -160,6 +203,16 @@ class MemoryJournal:
             log = self._logs.get(run)
             if log is not None:
                 log.driven = False
+
+    def growth(self, told: Callable[[], object]) -> MemoryGrowth:
+        """What tells which runs have grown: `told` is called, on any thread and with a lock held.
+
+        Of those that `grown` was asked for last. Close it when it is no longer needed.
+        """
+        growth = MemoryGrowth(self, told)
+        with self._lock:
+            self._growths.append(growth)
+        return growth
 
     def shelf(self) -> MemoryShelf:
         """Small records beside the runs; they stay when the journal is closed, see `Shelf`."""

@@ -274,6 +274,12 @@ ON CONFLICT (name) DO UPDATE SET value = CAST(value AS INTEGER) + 1
 -- Differs from its last value when another connection has committed; reads shared memory only.
 PRAGMA data_version
 
+-- name: grown_runs
+-- For whoever follows runs: an object of the last number that is known of each, and one step down
+-- the key for each of them.
+SELECT known.key FROM json_each(?) AS known
+WHERE EXISTS (SELECT 1 FROM events WHERE run = known.key AND seq > known.value)
+
 -- name: get_run
 -- Who drives it and whether it is over, in the transaction that acts on it.
 SELECT owner, ended_at FROM runs WHERE run = ?

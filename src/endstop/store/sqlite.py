@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from endstop.core.events import Event
 from endstop.errors import JournalError
 from endstop.store.bell import ring
 from endstop.store.codec import decode
+from endstop.store.growth import SqliteGrowth
 from endstop.store.inbox import Inbox, Request, read_request
 from endstop.store.opening import connect, open_for_reading, open_for_writing
 from endstop.store.owner import in_words, is_alive, this_owner
@@ -220,6 +221,13 @@ class SqliteJournal:
         self._writing()
         self._check_open()
         return self._shelf
+
+    def growth(self, told: Callable[[], object]) -> SqliteGrowth:
+        """What tells which runs have grown, by whomever; it has to be asked, `told` is not called.
+
+        Close it when it is no longer needed; it may outlive this journal.
+        """
+        return SqliteGrowth(self._path, self._busy_s)
 
     def requests(self, run: str) -> list[Request]:
         """The requests to the driver of a run that nobody has answered yet, oldest first."""
