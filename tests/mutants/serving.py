@@ -7,6 +7,8 @@ from tests.mutants.runner import Mutant
 HOSTILE = "tests/server/test_hostile.py"
 LIFE = "tests/server/test_life.py"
 BINDINGS = "tests/server/test_bindings.py"
+RPC = "tests/server/test_rpc.py"
+STREAM = "tests/server/test_rpc_stream.py"
 
 
 def planted(name: str, law: str, file: str, old: str, new: str, test: str) -> Mutant:
@@ -47,5 +49,57 @@ SERVING: tuple[Mutant, ...] = (
         "            if hmac.compare_digest(digest, known):\n",
         "            if known:\n",
         BINDINGS,
+    ),
+    planted(
+        "a request of any version is an everyday one",
+        "19 any-payload",
+        "server/rpc_read.py",
+        "        or headers.get(_VERSION) != PROTOCOL_VERSION_1_0\n",
+        "",
+        f"{RPC}::test_versions_are_the_same",
+    ),
+    planted(
+        "a part that holds two things is read as one of them",
+        "19 any-payload",
+        "server/rpc_read.py",
+        "    if len(made.keys() & _CONTENTS) > 1:\n",
+        "    if False:\n",
+        "tests/server/test_rpc_params.py::test_odd_parts_are_read_the_same",
+    ),
+    planted(
+        "an error of a handler is answered as a result",
+        "5 honest-effect",
+        "server/rpc_answer.py",
+        "        return _result(asked, await _ask(handler, asked, context))\n"
+        "    except A2AError as error:\n"
+        "        return build_error_response(asked.id, error)\n",
+        "        return _result(asked, await _ask(handler, asked, context))\n"
+        "    except A2AError:\n"
+        "        return _result(asked, {})\n",
+        f"{RPC}::test_answers_and_errors_are_the_same",
+    ),
+    planted(
+        "a client that leaves does not end its stream",
+        "18 audience-free",
+        "server/rpc_stream.py",
+        "            self._stream.cancel()\n",
+        "",
+        f"{STREAM}::test_law_18_a_client_that_leaves_ends_its_stream_at_once",
+    ),
+    planted(
+        "whoever cancels a stream is taken for its client",
+        "7 every-wait-listens",
+        "server/rpc_stream.py",
+        "        if not client.gone or task.cancelling() > 1:\n            raise\n",
+        "        pass\n",
+        f"{STREAM}::test_a_cancel_from_elsewhere_stays_one",
+    ),
+    planted(
+        "a number that JSON has no word for is written",
+        "19 any-payload",
+        "a2a/encoding.py",
+        "            if not isfinite(value.number_value):\n",
+        "            if False:\n",
+        "tests/a2a/test_encoding.py::test_what_has_no_json_is_an_error_in_the_same_words",
     ),
 )

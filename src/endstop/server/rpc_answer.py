@@ -17,7 +17,6 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.types.a2a_pb2 import SendMessageResponse, Task
 from a2a.utils.errors import A2AError, TaskNotFoundError
-from a2a.utils.json_utils import dumps
 from a2a.utils.proto_utils import to_stream_response
 from google.protobuf.json_format import Error as CannotWrite
 from starlette.types import Send
@@ -31,7 +30,9 @@ _NOT_JSON = (CannotWrite, TypeError, ValueError, RecursionError)
 """What a result is that a handler should not have given."""
 _END: Any = object()
 
+# As it is written in a whole answer, and in a frame.
 _dense = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_wide = json.JSONEncoder(ensure_ascii=False).encode
 
 
 async def answer(handler: RequestHandler, asked: Asked, context: ServerCallContext) -> Json:
@@ -83,7 +84,7 @@ async def _frames(asked: Asked, update: Any, updates: AsyncGenerator[Any]) -> As
         async with aclosing(updates):
             while update is not _END:
                 found = _result(asked, to_dict(to_stream_response(update)))
-                yield f"data: {dumps(found)}\r\n\r\n".encode()
+                yield f"data: {_wide(found)}\r\n\r\n".encode()
                 update = await anext(updates, _END)
     except A2AError as error:
         yield _error_frame(build_error_response(asked.id, error))
@@ -96,7 +97,7 @@ def _result(asked: Asked, result: Json) -> Json:
 
 
 def _error_frame(content: Json) -> bytes:
-    return f"event: error\r\ndata: {dumps(content)}\r\n\r\n".encode()
+    return f"event: error\r\ndata: {_wide(content)}\r\n\r\n".encode()
 
 
 async def send_json(content: Json, send: Send) -> None:

@@ -41,39 +41,43 @@ async def send_stream(frames: AsyncGenerator[bytes], receive: Receive, send: Sen
         client.look_away()
         await send(_body(b"", more=False))
     except asyncio.CancelledError:
-        if not client.gone:
+        if not client.gone or task.cancelling() > 1:
             raise
     finally:
         client.look_away()
         if client.gone:
             # Ours, and of nobody else.
             task.uncancel()
-    client.raise_failure()
+    if client.failure is not None:
+        raise client.failure
 
 
 class _Client:
     """Watches one client from beside its stream, and cancels the stream when it leaves."""
 
+    __slots__ = ("_over", "_stream", "_watch", "failure", "gone")
+
     def __init__(self, stream: asyncio.Task[object], receive: Receive, send: Send) -> None:
         self.gone = False
+        # What telling it something failed with, such as that it reads nothing.
+        self.failure: BaseException | None = None
+        self._over = False
         self._stream = stream
         self._watch = asyncio.create_task(_until_it_leaves(receive, send))
         self._watch.add_done_callback(self._left)
 
     def _left(self, watch: asyncio.Task[None]) -> None:
-        if not watch.cancelled():
+        if watch.cancelled():
+            return
+        self.failure = watch.exception()
+        if not self._over:
             self.gone = True
             self._stream.cancel()
 
     def look_away(self) -> None:
         """Watch no longer: nothing is said to it from here, and nothing is cancelled."""
-        self._watch.remove_done_callback(self._left)
+        self._over = True
         self._watch.cancel()
-
-    def raise_failure(self) -> None:
-        """Raise what the watch failed with, such as a client that reads nothing."""
-        if self.gone:
-            self._watch.result()
 
 
 async def _until_it_leaves(receive: Receive, send: Send) -> None:
