@@ -148,6 +148,21 @@ def test_a_cancel_from_elsewhere_stays_one() -> None:
     play(scene)
 
 
+def test_a_cancel_from_elsewhere_stays_one_when_the_client_leaves_too() -> None:
+    async def scene(handler: Handler, guarded: Guarded, app: Any) -> None:
+        client = Client()
+        asking = client.begin(app)
+        await client.hears(2)
+        client.leave.set()
+        while not asking.cancelling():
+            await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    play(scene)
+
+
 @pytest.mark.parametrize("leaves_first", [True, False])
 def test_a_client_may_leave_while_the_server_goes_down(*, leaves_first: bool) -> None:
     async def scene(handler: Handler, guarded: Guarded, app: Any) -> None:
