@@ -70,6 +70,9 @@ def run(mutant: Mutant) -> Caught:
     with tempfile.TemporaryDirectory(prefix="mutant-") as place:
         copy = _copy(Path(place))
         target = copy / mutant.file
+        # What is compiled already is taken along, or most of the time would go into doing it again.
+        for compiled in target.parent.glob(f"__pycache__/{target.stem}.*.pyc"):
+            compiled.unlink()
         target.write_text(mutate(target.read_text(encoding="utf-8"), mutant), encoding="utf-8")
         code, said = pytest_on(Path(place), mutant.tests)
     if code == 0:
@@ -117,7 +120,8 @@ def table(results: Iterable[Caught]) -> str:
 
 
 def _copy(place: Path) -> Path:
-    ignored = shutil.ignore_patterns("__pycache__")
+    # What is just being compiled has such a name, and is gone in a moment.
+    ignored = shutil.ignore_patterns("*.pyc.*")
     return Path(shutil.copytree(PACKAGE, place / "endstop", ignore=ignored))
 
 
