@@ -22,6 +22,7 @@ saturated. A loop that is not needed any more, and on which nothing was left, en
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ from endstop.work.ending import interrupt
 from endstop.work.loopthread import LoopThread
 from endstop.work.protocol import Job, Sight, Tell
 from endstop.work.stacks import stack_of
+
+log = logging.getLogger("endstop.work")
 
 LATE_S = 0.2
 """A loop that leaves something lying for so long is late; a busy machine takes less."""
@@ -99,7 +102,7 @@ class LoopsWorker:
 
     def start(self, job: Job) -> None:
         problem: str | None = None
-        saturated = False
+        saturated = wake = False
         with self._lock:
             try:
                 place = None if self._closed else self._choose()
@@ -108,7 +111,7 @@ class LoopsWorker:
             if place is not None:
                 place.bodies += 1
                 place.unbegun[job.call] = job
-                self._post(place, self._begin, place, job.call)
+                wake = self._post(place, self._begin, place, job.call)
             elif self._closed:
                 problem = "the runtime is closed; make a new one"
             elif problem is None:
@@ -117,6 +120,8 @@ class LoopsWorker:
         if problem is not None:
             failed = StartFailed(call=job.call, message=problem, saturated=saturated)
             self._tell(failed)
+        elif wake and place is not None:
+            self._wake(place)
 
     def ask(self, call: str) -> None:
         body = self._bodies.get(call)
@@ -126,8 +131,9 @@ class LoopsWorker:
         interrupt(body.job.tool, body)
         with self._lock:
             place = self._of_loop.get(body.task.get_loop())
-            if place is not None:
-                self._post(place, self._stop, place, body)
+            wake = place is not None and self._post(place, self._stop, place, body)
+        if wake and place is not None:
+            self._wake(place)
 
     def kill(self, call: str) -> None:
         """Nothing: a coroutine cannot be killed, and the ladder knows it (design §4)."""
@@ -187,20 +193,29 @@ class LoopsWorker:
             return place
         return min(awake, key=lambda place: place.bodies, default=None)
 
-    def _post(self, place: _Place, function: Callable[..., Any], *arguments: Any) -> None:
-        """Have something called on a loop, which says `_here`, and see that it comes to it."""
+    def _post(self, place: _Place, function: Callable[..., Any], *arguments: Any) -> bool:
+        """Have something called on a loop, which says `_here`, and see that it comes to it.
+
+        Under the lock. Returns whether the loop is to be woken, once for all that is posted until
+        it comes to it: waking it costs more than most of what it does.
+        """
         self._count += 1
         place.posted += 1
         if place.since is None:
             place.since = monotonic()
         place.calls.append((function, arguments))
-        if len(place.calls) == 1:
-            # Once for all that is posted until it comes to it: waking a loop costs more than most
-            # of what it does.
-            place.loop.call_soon_threadsafe(self._run_calls, place)
         if not self._watching:
             self._watching = True
             self._posts.notify_all()
+        return len(place.calls) == 1
+
+    def _wake(self, place: _Place) -> None:
+        """Not under the lock: it is the first thing that the loop asks for when it is awake."""
+        try:
+            place.loop.call_soon_threadsafe(self._run_calls, place)
+        except RuntimeError:
+            # Closed meanwhile: nobody waits any more for what was posted there.
+            log.debug("a worker loop was closed before it came to what was posted to it")
 
     def _run_calls(self, place: _Place) -> None:
         with self._lock:
