@@ -78,6 +78,34 @@ def test_whoever_watches_a_parked_task_sees_it_go_on(journal: str | None) -> Non
     asyncio.run(play())
 
 
+def test_what_is_told_after_it_was_read_counts_once(journal: str | None) -> None:
+    """Somebody else shows the events just then, and is slow: the record is ahead of the observer.
+
+    One reading of the record, whoever reads (law 15 record-first).
+    """
+
+    async def play() -> None:
+        executor = Executor(book=ask, tuesday=complete)
+        async with serving(executor, journal=journal, interrupted_task_timeout=0.05) as house:
+            tasks = house.handler.tasks()
+            engine = tasks.runtime.engine
+            task = await house.task("book")
+            await asyncio.wait_for(parked(house), 10)
+            showing = engine.audience._showing
+            with showing:
+                live = await tasks.keeper.take_up(task.id)
+                seq = len(list(engine.journal.read(task.id)))
+                assert live.view.seq == seq
+                assert engine.audience._line, "something is still to be shown"
+            ended = await house.task("tuesday", task_id=task.id)
+            assert ended.status.state == COMPLETED
+            last = len(list(engine.journal.read(task.id)))
+            assert live.view.seq == last > seq
+            assert ended.metadata["endstop/seq"] == last
+
+    asyncio.run(play())
+
+
 def test_the_bound_of_a_task_stands_however_often_it_is_put_away(journal: str | None) -> None:
     """Law 18: what was added counts, whether its server was there all the time or not."""
 

@@ -97,22 +97,29 @@ class Hall:
     def join(self, task: LiveTask, recorded: Sequence[Recorded]) -> None:
         """Bring the view up to date, from the record and from what happened meanwhile.
 
-        Both have the event of taking up: by it they are laid over one another.
+        Both have the event of taking up: by it they are laid over one another. The observer may be
+        behind the record, and tells later of what the view has by then.
         """
         with self.lock:
             kept, task.joining = task.joining or [], None
             self._catch_up(task, recorded)
-            first = _first_seq(kept, recorded, task.view.seq)
-            for seq, event in enumerate(kept, first):
-                if seq > task.view.seq:
-                    assert seq == task.view.seq + 1, "a run's numbers have no gap"
-                    self._apply(task, event, time())
+            resumed = [one.seq for one in recorded if type(one.event) is e.RunResumed]
+            assert resumed or task.view.over, "what goes on was taken up"
+            if resumed:
+                told = _since_resumed(kept)
+                for seq, event in enumerate(told, resumed[-1]):
+                    if seq > task.view.seq:
+                        assert seq == task.view.seq + 1, "a run's numbers have no gap"
+                        self._apply(task, event, time())
+                task.ahead = task.view.seq - (resumed[-1] + len(told) - 1)
+                task.early = not told
             woken = self._woken(task)
             over = task.view.over
         for future in woken:
             self._resolve(future)
         if over:
             self.drop(task)
+            self.on_over(task)
 
     def catch_up(self, task: LiveTask, recorded: Sequence[Recorded]) -> None:
         """Apply what was read from the journal to a task that is driven elsewhere."""
@@ -169,6 +176,8 @@ class Hall:
             if task.joining is not None:
                 task.joining += [one for one in events if type(one) not in TRANSIENT]
                 return
+            if task.ahead or task.early:
+                events = _not_known(task, events)
             now = time()
             for event in events:
                 kind = type(event)
@@ -361,10 +370,25 @@ class Hall:
         stream.end()
 
 
-def _first_seq(kept: Sequence[e.Event], recorded: Sequence[Recorded], last: int) -> int:
-    """The number of the first event that was kept while the record was read."""
+def _since_resumed(kept: Sequence[e.Event]) -> Sequence[e.Event]:
+    """What was told of a run since it was taken up, from that event on."""
     for index, event in enumerate(kept):
-        if isinstance(event, e.RunResumed):
-            resumed = [one.seq for one in recorded if isinstance(one.event, e.RunResumed)]
-            return (resumed[-1] if resumed else last + 1) - index
-    return last + 1
+        if type(event) is e.RunResumed:
+            return kept[index:]
+    return ()
+
+
+def _not_known(task: LiveTask, events: Sequence[e.Event]) -> Sequence[e.Event]:
+    """Those of these events that were not in the record when the task was taken up."""
+    found: list[e.Event] = []
+    for event in events:
+        if type(event) not in TRANSIENT:
+            # What comes before the taking up is of the life before that.
+            task.early = task.early and type(event) is not e.RunResumed
+            if task.early:
+                continue
+            if task.ahead:
+                task.ahead -= 1
+                continue
+        found.append(event)
+    return found

@@ -48,11 +48,13 @@ class LiveTask:
     """One task that is driven here. Its view is written by the observer alone."""
 
     __slots__ = (
+        "ahead",
         "busy",
         "bytes",
         "closed_at",
         "courtesy",
         "declared",
+        "early",
         "idle_at",
         "joined",
         "joining",
@@ -88,6 +90,10 @@ class LiveTask:
         # Events that came while what was before them is still read from the journal.
         self.joining: list[e.Event] | None = None
         self.joined: Future[None] | None = None
+        # How many events the view has had from the record that are still to be told of; whether not
+        # even the taking up was told of.
+        self.ahead = 0
+        self.early = False
         # An execute call was submitted and is not over.
         self.busy = False
         self.spoken = False
