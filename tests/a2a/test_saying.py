@@ -70,8 +70,8 @@ def test_what_is_said_in_a_row_takes_few_steps() -> None:
             await house.task("hello")
 
     asyncio.run(play())
-    # The last words and the end are one; the first are another where the handler's loop came to them
-    # before the body said the rest.
+    # The last words and the end are one step; the first words are another where the handler's loop
+    # came to them before the body said the rest.
     assert journal.appends[-1][-5:] == [
         "Noted",
         "RunClosing",
