@@ -155,7 +155,7 @@ async def season(seed: int, sqlite: str | None) -> None:
             await close_turn(run)
         run.close()
         ledger = ledger_of(rt)
-        # What the journal's thread says last comes a moment later, and is acted on there after that.
+        # What the thread of the journal says last comes a moment later, and is acted on then.
         engine = rt.engine
         async with asyncio.timeout(LIMIT_S):
             while (
