@@ -201,7 +201,8 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
         recorded with it; where the run takes no note any more there is no batch, and no id.
         """
         self._check_open()
-        asked_calls = check_calls(calls)
+        # Calls of our own are not looked through.
+        asked_calls = check_calls(calls) if own is None else list(calls)
         _check_terms(terms)
         sequential = terms.parallel == 1 or len(asked_calls) == 1
         hooked = bool(self.hooks.before)

@@ -122,11 +122,13 @@ class Engine:
 
         def landed(events: list[e.Event]) -> None:
             nonlocal batch
-            at = next((n for n, one in enumerate(events) if type(one) is e.BatchOpened), None)
-            if at is None:
+            for at, opened in enumerate(events, 1):
+                if type(opened) is e.BatchOpened:
+                    batch = opened.batch
+                    break
+            else:
                 return
-            batch = events[at].batch  # type: ignore[union-attr]
-            for plan, taken in zip(plans, events[at + 1 :], strict=False):
+            for plan, taken in zip(plans, events[at:], strict=False):
                 assert isinstance(taken, e.CallAccepted)
                 plan.accepted(taken.run, taken.call)
                 self.plans[taken.call] = plan

@@ -21,16 +21,20 @@ def check_labels(labels: Mapping[str, str]) -> dict[str, str]:
     if len(labels) > LABELS_MAX:
         raise CallerError(f"a run has at most {LABELS_MAX} labels, not {len(labels)}")
     for name, value in labels.items():
-        for text in (name, value):
-            if not isinstance(text, str) or len(text) > LABEL_CHARS or not _is_unicode(text):
-                raise CallerError(
-                    f"label {name!r:.60}: names and values are text of at most {LABEL_CHARS} "
-                    f"characters; this is not: {text!r:.60}"
-                )
+        if not (_is_label(name) and _is_label(value)):
+            text = value if _is_label(name) else name
+            raise CallerError(
+                f"label {name!r:.60}: names and values are text of at most {LABEL_CHARS} "
+                f"characters; this is not: {text!r:.60}"
+            )
     return dict(labels)
 
 
-def _is_unicode(text: str) -> bool:
+def _is_label(text: object) -> bool:
+    if not isinstance(text, str) or len(text) > LABEL_CHARS:
+        return False
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
