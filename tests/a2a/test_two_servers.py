@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from a2a.types.a2a_pb2 import Task
 from a2a.utils.errors import (
     InvalidParamsError,
     TaskNotCancelableError,
@@ -89,6 +90,83 @@ def test_a_cancel_at_the_other_server_stops_a_silent_task(tmp_path: Path) -> Non
                 return took_s
 
             assert await quickest(attempt) < SOON_S
+
+    asyncio.run(play())
+
+
+def test_a_request_to_a_task_that_ends_before_it_is_taken_is_answered_soon(tmp_path: Path) -> None:
+    """Whoever drove it looks after its requests no more (law 6 bounded-stop)."""
+
+    async def play() -> None:
+        async with two(tmp_path, Executor(book=ask)) as (first, second):
+            errands = first.handler.tasks().runtime._errands
+            took_s = []
+            for word in ("cancel", "send"):
+                task = await first.task("book")
+                with errands._looking:
+                    at = time.monotonic()
+                    asking = asyncio.create_task(
+                        second.cancel(task.id)
+                        if word == "cancel"
+                        else second.task("tuesday", task_id=task.id)
+                    )
+                    while not first.handler.tasks().runtime.engine.journal.requests(task.id):
+                        await asyncio.sleep(0.005)
+                    assert (await first.cancel(task.id)).status.state == CANCELED
+                    if word == "send":
+                        with pytest.raises(UnsupportedOperationError):
+                            await asking
+                    else:
+                        assert (await asking).status.state == CANCELED
+                    took_s.append(time.monotonic() - at)
+            assert max(took_s) < 2 * SOON_S + BUSY_S
+
+    asyncio.run(play())
+
+
+def test_a_task_that_is_let_go_while_it_is_asked_for_is_found_with_whoever_has_it(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        executor = Executor(book=ask)
+        journal = str(tmp_path / "tasks.db")
+        async with (
+            serving(executor, journal=journal, interrupted_task_timeout=0.05) as first,
+            serving(executor, journal=journal) as second,
+        ):
+            tasks = first.handler.tasks()
+            suspend = tasks.runtime.suspend
+            asked: list[asyncio.Task[Task]] = []
+
+            async def suspend_slowly(run_id: str) -> bool:
+                asked.append(asyncio.create_task(first.get(run_id)))
+                await asyncio.sleep(0)
+                gone = await suspend(run_id)
+                await second.handler.tasks().keeper.take_up(run_id)
+                return gone
+
+            tasks.runtime.suspend = suspend_slowly  # type: ignore[method-assign]
+            task = await first.task("book")
+            while not asked:
+                await asyncio.sleep(0.01)
+            assert (await asked[0]).status.state == INPUT_REQUIRED
+            assert (await first.cancel(task.id)).status.state == CANCELED
+
+    asyncio.run(play())
+
+
+def test_many_requests_at_once_at_the_other_server_are_all_answered(tmp_path: Path) -> None:
+    """Each finds the others trying whether the task is to be taken up there (law 6)."""
+
+    async def play() -> None:
+        async with two(tmp_path, Executor(go=sleep)) as (first, second):
+            for _ in range(5):
+                task = await first.begin("go")
+                asked = [second.cancel(task.id) for _ in range(5)]
+                asked += [second.get(task.id) for _ in range(5)]
+                found = await asyncio.gather(*asked)
+                assert [one.status.state for one in found[:5]] == [CANCELED] * 5
+                assert {one.id for one in found} == {task.id}
 
     asyncio.run(play())
 

@@ -169,6 +169,9 @@ class Elsewhere:
                 answer: dict[str, Any] | None = await on_thread(inbox.answered, posted)
                 if answer is not None:
                     return answer
+                if task.view.over and await on_thread(inbox.withdraw, posted):
+                    # It ended before its driver looked, and nobody drives it any more.
+                    raise Gone
                 await asyncio.wait({rung}, timeout=LOOK_S)
             finally:
                 self._rung.discard(rung)
