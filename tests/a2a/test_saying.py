@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a.types.a2a_pb2 import Part
+from a2a.server.tasks import TaskUpdater
+from a2a.types.a2a_pb2 import Artifact, Part, TaskArtifactUpdateEvent
 from a2a.utils.errors import TaskNotFoundError
 
+from endstop.a2a import executor
 from endstop.core import events as e
 from endstop.store.memory import MemoryJournal
+from endstop.work import ending
 from tests.a2a.serving import (
     COMPLETED,
     FAILED,
@@ -20,6 +23,7 @@ from tests.a2a.serving import (
     WORKING,
     Executor,
     Work,
+    ask,
     complete,
     serving,
     words,
@@ -227,5 +231,64 @@ def test_a_task_that_could_not_be_opened_is_not_there() -> None:
             assert not tasks.hall.tasks
             with pytest.raises(TaskNotFoundError):
                 await house.get(opened[0])
+
+    asyncio.run(play())
+
+
+def test_a_body_that_outlives_its_call_ends_nothing(journal: str | None) -> None:
+    """Law 3 one-ending: its word on the end is late, and takes none from the call that works."""
+    before: list[Work] = []
+
+    async def first(work: Work) -> None:
+        await ask(work)
+        before.append(work)
+
+    async def second(work: Work) -> None:
+        await work.updater.start_work()
+        late = TaskUpdater(before[-1].queue, work.updater.task_id, work.updater.context_id)
+        await late.complete(work.say("too late"))
+        await work.updater.add_artifact([Part(text="mine")], artifact_id="mine")
+        await work.updater.complete(work.say("in time"))
+
+    async def play() -> None:
+        async with serving(Executor(first=first, second=second), journal=journal) as house:
+            for _ in range(20):
+                asked = await house.task("first")
+                task = await house.task("second", task_id=asked.id)
+                assert task.status.state == COMPLETED, words(task)
+                assert words(task) == "in time"
+                assert [one.artifact_id for one in task.artifacts] == ["mine"]
+            assert house.handler.tasks().hall.suppressed == 20
+
+    asyncio.run(play())
+
+
+def test_nothing_that_comes_after_the_last_words_is_recorded_before_them(
+    journal: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of the executor's may say more while its body returns: that is too late."""
+    at_work: list[Work] = []
+
+    async def first(work: Work) -> None:
+        at_work.append(work)
+        await work.begin()
+        await work.updater.add_artifact([Part(text="mine")], artifact_id="mine")
+        await work.updater.requires_input(work.say("which one?"))
+
+    def meanwhile(*said: Any) -> None:
+        work = at_work[-1]
+        artifact = Artifact(artifact_id="late", parts=[Part(text="late")])
+        work.queue.publish(TaskArtifactUpdateEvent(artifact=artifact))  # type: ignore[attr-defined]
+        work.queue._port.flush()  # type: ignore[attr-defined]
+        ending.say_last(*said)
+
+    monkeypatch.setattr(executor, "say_last", meanwhile)
+
+    async def play() -> None:
+        async with serving(Executor(first=first), journal=journal) as house:
+            task = await house.task("first")
+            assert words(task) == "which one?"
+            assert [one.artifact_id for one in task.artifacts] == ["mine"]
+            assert house.handler.tasks().hall.suppressed == 1
 
     asyncio.run(play())

@@ -44,9 +44,17 @@ TASKS: tuple[Mutant, ...] = (
         "what is published after the end is shown",
         "3 one-ending",
         "a2a/executor.py",
-        "        if self._task.declared:\n            self._hall.count_late",
+        "        if self._task.declared or self._last is not None:\n            self._hall.count_late",
         "        if False:\n            self._hall.count_late",
         f"{CANCEL}test_what_is_published_after_the_end_is_counted_and_shown_to_nobody",
+    ),
+    _planted(
+        "a body that outlives its call has the last word",
+        "3 one-ending",
+        "a2a/executor.py",
+        "        self._last = note\n",
+        "        task.declared, self._last = True, note\n",
+        f"{SAYING}test_a_body_that_outlives_its_call_ends_nothing",
     ),
     _planted(
         "what a body says is kept until its loop is free",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 
 from a2a.auth.user import User
@@ -83,6 +83,7 @@ class CallPort:
         "_last",
         "_posted",
         "_said",
+        "_shut",
         "_stop",
         "_task",
         "_tell",
@@ -108,7 +109,7 @@ class CallPort:
         self._said: deque[tuple[i.Note | i.CloseRun, ...]] = deque()
         self._last: i.Note | None = None
         self._flushing = Lock()
-        self._posted = self._first = False
+        self._posted = self._first = self._shut = False
 
     @property
     def spoken(self) -> bool:
@@ -122,7 +123,7 @@ class CallPort:
 
     def note(self, kind: str, body: Json) -> None:
         """See `queue.Port`."""
-        if self._task.declared:
+        if self._task.declared or self._last is not None:
             self._hall.count_late(self._task)
         else:
             self._say(self._note(kind, body))
@@ -133,10 +134,12 @@ class CallPort:
         Its last words and the end are recorded in one piece (law 15 record-first).
         """
         task, note = self._task, self._note(kind, body)
-        if task.declared:
+        # Without a call between the look and the word: no other thread comes between them.
+        if task.declared or self._last is not None:
             self._hall.count_late(task)
             return
-        task.declared, self._last = True, note
+        # Of this call alone: it may be over, and another one at work.
+        self._last = note
         if state != CANCELED:
             outcome = OUTCOMES[state]  # type: ignore[index]
             self._say(note, i.CloseRun(run=task.id, outcome=outcome))
@@ -177,8 +180,15 @@ class CallPort:
         """What was said and is not recorded yet, to be recorded with the end of the call."""
         with self._flushing:
             said = self._take()
-            # No call that is not stopped has its ending before its body: it cannot be too late.
-            self.declared, self._last = self.declares, None
+            if self._last is not None and not (self.declared or self._holds_last(said)):
+                # Another thread is in the middle of its word on the end.
+                self._record(said)
+                return ()
+            # Nothing that comes after it is recorded before it.
+            self._shut = True
+            if self._last is not None:
+                # No call that is not stopped has its ending before its body: it is not too late.
+                self.declared = self._task.declared = True
             if said:
                 # Whoever watches is woken by it.
                 self._first = False
@@ -189,6 +199,10 @@ class CallPort:
         while self._said:
             said += self._said.popleft()
         return said
+
+    def _holds_last(self, said: Sequence[i.Note | i.CloseRun]) -> bool:
+        last = self._last
+        return last is not None and any(one is last for one in said)
 
     def _say(self, *said: i.Note | i.CloseRun) -> None:
         self._said.append(said)
@@ -201,16 +215,17 @@ class CallPort:
 
     def _record(self, said: list[i.Note | i.CloseRun]) -> None:
         happened: list[Event] = []
-        if not self._tell(i.Together(inputs=tuple(said)), happened.extend):
+        if self._shut or not self._tell(i.Together(inputs=tuple(said)), happened.extend):
             happened.clear()
         task = self._task
-        words = sum(type(one) is i.Note for one in said)
+        words = [one for one in said if type(one) is i.Note]
         kept = sum(type(one) is Noted for one in happened)
-        for _ in range(words - kept):
+        for _ in range(len(words) - kept):
             self._hall.count_late(task)
-        if any(one is self._last for one in said):
-            # Where it is too late for this call, another one may still say something.
-            self.declared = task.declared = kept == words
+        if self._holds_last(words[:kept]):
+            self.declared = task.declared = True
+        elif self._holds_last(words):
+            # Too late for this call; another one may still say something.
             self._last = None
 
     def _note(self, kind: str, body: Json) -> i.Note:

@@ -138,7 +138,8 @@ def body_ended(state: State, said: i.BodyEnded, now: float) -> list[e.Event]:
     for one in said.said:
         if isinstance(one, i.Note):
             found += runs.note(state, one, now)
-        else:
+        elif not any(type(event) is e.RunClosing for event in found):
+            # None of these is applied yet: a second word would not know of the first.
             found += runs.close(state, one, now)
     found.append(again or settling.body_end(call, said, now))
     if call.children is not None:

@@ -195,3 +195,17 @@ def test_what_was_decided_before_a_refusal_has_happened() -> None:
     with pytest.raises(CallerError):
         story.say(more)
     assert [type(one) for one in story.say(i.Together(inputs=(of_run(), more)))] == [e.Noted]
+
+
+def test_of_two_last_words_on_the_end_the_first_counts() -> None:
+    """They come with the end of a body, in one step, in which neither has happened yet."""
+    story = Story()
+    story.say(*begin(asked()))
+    story.start("r/0.0")
+    said = (
+        of_run(call="r/0.0"),
+        i.CloseRun(run="r", outcome=Outcome.SUCCEEDED),
+        i.CloseRun(run="r", outcome=Outcome.FAILED),
+    )
+    story.say(i.BodyEnded(call="r/0.0", how=How.RETURNED, said=said))
+    assert ending(story) == (Outcome.SUCCEEDED, Reason.OK)
