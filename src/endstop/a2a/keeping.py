@@ -67,6 +67,16 @@ class Keeper:
         taken: LiveTask = taking.result()
         return taken
 
+    async def settled(self, task_id: str) -> LiveTask | None:
+        """A task that is just being taken up or put away, as it is driven here after that.
+
+        None where it was let go, and somebody else was faster.
+        """
+        try:
+            return await self.take_up(task_id)
+        except CallerError:
+            return None
+
     async def _take_up_alone(self, task_id: str, task: LiveTask | None) -> LiveTask:
         async with self._alone(task_id):
             known = self._tasks.hall.tasks.get(task_id)

@@ -141,11 +141,7 @@ class Tasks(Stops):
         await self.begun()
         task = self.hall.tasks.get(task_id)
         if task is not None and task.unsettled:
-            try:
-                task = await self.keeper.take_up(task_id)
-            except CallerError:
-                # It was let go here, and somebody else was faster.
-                task = None
+            task = await self.keeper.settled(task_id)
         view = task.view if task is not None else await self.view(task_id)
         if not self.is_theirs(view, context, tenant):
             raise TaskNotFoundError(f"Task {task_id[:NAME_CHARS]} not found")
