@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 pytest.importorskip("a2a", reason="needs the extra `server`")
@@ -27,6 +29,10 @@ from endstop.agents import Patience, Proof
 from endstop.agents.remote_wire import ANSWER_BYTES
 from tests.remote.house import QUICK, Server, line, loop_test, remote, running
 from tests.remote.serving import card_of
+
+# The library that connects starts a coroutine in a task. Where the end of the loop comes in that
+# very step, as it may for what was abandoned, it is never begun; nothing of ours is lost by that.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine 'connect_tcp:RuntimeWarning")
 
 HASTY = Patience(
     submit_s=1.0, probe_s=1.0, fetch_s=1.0, cancel_s=0.5, every_s=0.01, most_every_s=0.05, probes=2
@@ -114,6 +120,21 @@ async def test_an_agent_that_was_never_there_is_named_in_its_time() -> None:
             await delegate(agent, "echo", run=run)
         assert time.monotonic() - began < 10.0
         assert "whether it took the task" not in str(failed.value), "nothing was sent"
+
+
+@pytest.mark.parametrize("steps", range(3))
+def test_the_end_of_a_loop_may_come_while_something_connects(steps: int) -> None:
+    async def end() -> None:
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        connecting = asyncio.create_task(anyio.connect_tcp("127.0.0.1", port))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        assert not connecting.done()
+        server.close()
+
+    asyncio.run(end())
+    gc.collect()
 
 
 Answer = Callable[[str, str, dict[str, Any]], bytes | None]
