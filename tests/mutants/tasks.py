@@ -198,4 +198,20 @@ TASKS: tuple[Mutant, ...] = (
         "tests/a2a/test_two_servers.py::"
         "test_a_server_whose_task_was_taken_from_it_says_what_is_recorded[go]",
     ),
+    _planted(
+        "a secret that comes too late is a message like any other",
+        "13 one-approval",
+        "a2a/secrecy.py",
+        "        if confirmed or doubtful <= self._warned:\n",
+        "        if True:\n",
+        "tests/a2a/test_late_secrets.py::test_an_answer_to_a_question_that_was_withdrawn[unlock]",
+    ),
+    _planted(
+        "what is told after it was read counts twice",
+        "15 record-first",
+        "a2a/live.py",
+        "            if task.ahead or task.early:\n",
+        "            if False:\n",
+        "tests/a2a/test_parking.py::test_what_is_told_after_it_was_read_counts_once[memory]",
+    ),
 )
