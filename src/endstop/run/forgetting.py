@@ -36,6 +36,11 @@ def forget(engine: Engine, run_id: str) -> None:
             engine._leaving.remove(run_id)
             del engine.state.runs[run_id]
             engine.fences.pop(run_id, None)
+            # A run, its batches and their calls know one another; the collector need not find out
+            # that nobody else knows them.
+            for batch in run.batches:
+                batch.calls = []
+            run.batches = []
 
 
 def let_go(engine: Engine, run_id: str, error: Exception) -> None:

@@ -109,9 +109,10 @@ def begin(
     body = bodies[job.call] = Body(job, tell)
     # Not by the loop's task factory: an eager one would run the body here and now.
     run = _run(body, tell, bodies, here)
-    # A task that is not to begin here may come to its turn while the one elsewhere runs, and no two
-    # threads can be in one context.
-    context = job.context if here is None else job.context.copy()
+    # A context of its own: a task that is not to begin here may come to its turn while the one
+    # elsewhere runs, and no two threads can be in one. And a job that kept the context of its body
+    # could be freed by the collector only.
+    context = job.context.copy()
     body.task = asyncio.Task(run, loop=loop, name=job.call, context=context)
 
 
@@ -143,6 +144,8 @@ async def _run(
         # Telling its end may have begun the next attempt.
         if bodies.get(call) is body:
             del bodies[call]
+        # Its task's context knows it: else only the collector could free what a body leaves.
+        body.task = None
 
 
 class Body(AsyncContext):
@@ -171,8 +174,10 @@ class Body(AsyncContext):
 
     def cancel(self) -> None:
         """Cancel the task, once: a second native cancel would break its cleanup (law 6)."""
-        assert self.task is not None, "a body that was asked to stop has a task"
-        self.task.cancel()
+        task = self.task
+        if task is not None:
+            # Else it was over by itself, before its loop came to the stop.
+            task.cancel()
 
     @property
     def runs(self) -> bool:

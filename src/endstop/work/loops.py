@@ -125,12 +125,13 @@ class LoopsWorker:
 
     def ask(self, call: str) -> None:
         body = self._bodies.get(call)
-        if body is None or body.task is None:
+        task = body.task if body is not None else None
+        if body is None or task is None:
             return
         body.stop()
         interrupt(body.job.tool, body)
         with self._lock:
-            place = self._of_loop.get(body.task.get_loop())
+            place = self._of_loop.get(task.get_loop())
             wake = place is not None and self._post(place, self._stop, place, body)
         if wake and place is not None:
             self._wake(place)
@@ -146,9 +147,10 @@ class LoopsWorker:
 
     def look(self, call: str) -> Sight | None:
         body = self._bodies.get(call)
-        if body is None or body.task is None:
+        task = body.task if body is not None else None
+        if body is None or task is None:
             return None
-        place = self._of_loop.get(body.task.get_loop())
+        place = self._of_loop.get(task.get_loop())
         thread = place.thread.ident if place is not None else 0
         # What runs at this moment is on the stack of its thread, whatever it calls.
         stack = stack_of(thread) if body.runs and thread else body.stack()

@@ -130,7 +130,8 @@ class ThreadWorker:
         # a call is withdrawn. Its thread is free only a moment later, so the call may have to wait
         # for it here; for a wedged body it never does, because that keeps its slot.
         try:
-            self._threads.queue(partial(job.context.run, self._run, body))
+            # A copy: a job that kept the context of its body could be freed by the collector only.
+            self._threads.queue(partial(job.context.copy().run, self._run, body))
         except RuntimeError as error:
             del self._bodies[job.call]
             self._tell(StartFailed(call=job.call, message=f"no thread can be started: {error}"))
