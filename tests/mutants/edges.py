@@ -94,6 +94,23 @@ EDGES: tuple[Mutant, ...] = (
         QUIET,
     ),
     planted(
+        "a body that is over keeps its task",
+        "9 on-the-books",
+        "work/coroutine.py",
+        "        body.task = None\n",
+        "        pass\n",
+        "tests/drivers/test_freed.py::"
+        "test_an_async_runtime_leaves_nothing_to_the_collector[own-loop-look]",
+    ),
+    planted(
+        "a run that is forgotten keeps its batches",
+        "9 on-the-books",
+        "run/forgetting.py",
+        "                batch.calls = []\n            run.batches = []\n",
+        "                pass\n",
+        "tests/drivers/test_freed.py",
+    ),
+    planted(
         "an observer's failure is ours",
         "18 audience-free",
         "run/audience.py",
