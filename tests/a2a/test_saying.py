@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from a2a.server.tasks import TaskUpdater
 from a2a.types.a2a_pb2 import Artifact, Part, TaskArtifactUpdateEvent
-from a2a.utils.errors import TaskNotFoundError
+from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 
 from endstop.a2a import executor
 from endstop.core import events as e
+from endstop.errors import JournalError
 from endstop.store.memory import MemoryJournal
 from endstop.work import ending
 from tests.a2a.serving import (
@@ -25,6 +26,7 @@ from tests.a2a.serving import (
     Work,
     ask,
     complete,
+    everything,
     serving,
     words,
 )
@@ -292,3 +294,58 @@ def test_nothing_that_comes_after_the_last_words_is_recorded_before_them(
             assert house.handler.tasks().hall.suppressed == 1
 
     asyncio.run(play())
+
+
+class Refusing(MemoryJournal):
+    """A journal that takes nothing as long as it is told so."""
+
+    refuses = False
+
+    def append(self, run: str, expected_seq: int, events: Any, durability: Any) -> None:
+        if self.refuses:
+            raise JournalError("the disk is full")
+        super().append(run, expected_seq, events, durability)
+
+
+def test_a_task_whose_first_record_is_refused_is_not_there() -> None:
+    """Law 15 record-first: whoever sent the message is told, and nothing is left of it."""
+    journal = Refusing()
+
+    async def play() -> None:
+        async with serving(Executor(hello=complete), journal=journal) as house:
+            tasks = house.handler.tasks()
+            await tasks.begun()
+            journal.refuses = True
+            for sent in (
+                house.send("hello"),
+                house.begin("hello"),
+                everything(house.stream("hello")),
+            ):
+                with pytest.raises(UnsupportedOperationError, match="takes no more messages"):
+                    await asyncio.wait_for(sent, LIMIT_S)
+            engine = tasks.runtime.engine
+            while engine.state.runs:
+                await asyncio.sleep(0.005)
+            kept = (tasks.hall.tasks, engine.fences, engine.plans, engine.state.calls)
+            assert not any(kept)
+            assert not engine._promises
+            journal.refuses = False
+            assert (await house.task("hello")).status.state == COMPLETED
+
+    asyncio.run(asyncio.wait_for(play(), 2 * LIMIT_S))
+
+
+def test_a_message_whose_record_is_refused_is_told_of() -> None:
+    """And the task that it was for is not worked on here any more."""
+    journal = Refusing()
+
+    async def play() -> None:
+        async with serving(Executor(ask=ask, hello=complete), journal=journal) as house:
+            asked = await house.task("ask")
+            journal.refuses = True
+            with pytest.raises(UnsupportedOperationError, match="takes no more messages"):
+                await house.task("hello", task_id=asked.id)
+            journal.refuses = False
+            assert house.handler.agent_executor.executions == ["ask"]  # type: ignore[union-attr]
+
+    asyncio.run(asyncio.wait_for(play(), 2 * LIMIT_S))

@@ -44,8 +44,9 @@ TASKS: tuple[Mutant, ...] = (
         "what is published after the end is shown",
         "3 one-ending",
         "a2a/executor.py",
-        "        if self._task.declared or self._last is not None:\n            self._hall.count_late",
-        "        if False:\n            self._hall.count_late",
+        "        if self._task.declared or self._last is not None:\n"
+        "            self._hall.count_late(self._task)",
+        "        if False:\n            self._hall.count_late(self._task)",
         f"{CANCEL}test_what_is_published_after_the_end_is_counted_and_shown_to_nobody",
     ),
     _planted(

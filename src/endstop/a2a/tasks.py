@@ -15,7 +15,7 @@ from typing import Any
 
 from a2a.server.agent_execution import AgentExecutor, RequestContextBuilder
 from a2a.server.context import ServerCallContext
-from a2a.types.a2a_pb2 import Message, SendMessageRequest
+from a2a.types.a2a_pb2 import SendMessageRequest
 from a2a.utils.errors import (
     InvalidParamsError,
     TaskNotFoundError,
@@ -181,7 +181,10 @@ class Tasks(Stops):
     ) -> LiveTask:
         """A new task for a message. It is there for others once the message is sent to it."""
         message = params.message
-        check_kept(message)
+        try:
+            notes.check(message)
+        except ValueError as problem:
+            raise InvalidParamsError(f"the message cannot be kept: {problem}") from None
         if self.native is not None:
             self.native.check(message)
         context_id = message.context_id
@@ -358,6 +361,10 @@ class Tasks(Stops):
             batch, unprepared = "", []
         if not batch:
             task.busy = False
+            engine = self.runtime.engine
+            if task.opening is not None and task.id in engine.fences:
+                # The journal took nothing of it: once that is over, nothing is left of it here.
+                engine.promise(task.id).then(lambda: engine.forget(task.id))
         elif task.opening is not None:
             assert task.run is not None, "who opens a task has its run"
             task.run._opened()
@@ -387,11 +394,3 @@ class Tasks(Stops):
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-
-def check_kept(message: Message) -> None:
-    """Refuse a message that cannot be recorded, before there is a task that waits for it."""
-    try:
-        notes.check(message)
-    except ValueError as problem:
-        raise InvalidParamsError(f"the message cannot be kept: {problem}") from None

@@ -117,25 +117,24 @@ class Engine:
         return isinstance(said, i.CommitEntered | i.Note | i.Together)
 
     def submit(self, said: i.SubmitBatch | i.Together, plans: Sequence[Plan]) -> str:
-        """Give a batch to the core together with its plans; returns its id, or nothing."""
+        """Give a batch to the core with its plans; returns its id, or nothing. Of one that comes
+        together with more, nothing also says that the record of both was refused."""
         batch = ""
 
         def landed(events: list[e.Event]) -> None:
             nonlocal batch
-            for at, opened in enumerate(events, 1):
-                if type(opened) is e.BatchOpened:
-                    batch = opened.batch
-                    break
-            else:
+            kinds = [type(event) for event in events]
+            if e.BatchOpened not in kinds:
                 return
-            for plan, taken in zip(plans, events[at:], strict=False):
+            at = kinds.index(e.BatchOpened)
+            batch = events[at].batch  # type: ignore[union-attr]
+            for plan, taken in zip(plans, events[at + 1 :], strict=False):
                 assert isinstance(taken, e.CallAccepted)
                 plan.accepted(taken.run, taken.call)
                 self.plans[taken.call] = plan
             self._promises[batch] = Promise(self._promise_lock)
 
-        self.tell(said, landed)
-        return batch
+        return batch if self.tell(said, landed) else ""
 
     def tick(self) -> None:
         """Let everything happen that is due."""

@@ -176,6 +176,7 @@ class Runtime(AsyncHooks, BaseRuntime):
             run.id, calls, terms, first=() if note is None else (note,)
         )
         if not batch:
+            self._check_owned(run.id)
             return BatchResult(batch, [])
         for call_id, plan in unprepared:
             self._begin_preparing(call_id, run.id, plan)
