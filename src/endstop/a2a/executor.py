@@ -315,11 +315,13 @@ class ExecutorBodies:
         found = view.message(message_id) or Message()
         tenant, _, user = view.labels.get(OWNER, "").rpartition("\n")
         context = ServerCallContext(user=NamedUser(user), tenant=tenant)
-        return Request(SendMessageRequest(message=found), context)
+        return Request(SendMessageRequest(message=found), context, message_id)
 
     async def context(self, task: LiveTask, request: Request | None) -> RequestContext:
         """What the executor is told of the message that it is to work on."""
-        first = request is not None and len(task.view.calls) <= 1
+        # By its message: the view has that, and may not have the call yet.
+        history = task.view.history
+        first = request is not None and bool(history) and history[0].message_id == request.key
         current = None if first else self._hall.read(task, lambda view: view.left())
         if request is None:
             request = self._request_of(task, "")
