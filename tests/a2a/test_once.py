@@ -12,6 +12,7 @@ pytest.importorskip("a2a", reason="needs the extra `server`")
 import httpx
 from a2a.client import Client, ClientConfig, create_client
 from a2a.types import (
+    GetTaskRequest,
     Message,
     Part,
     Role,
@@ -53,6 +54,12 @@ async def test_the_same_message_is_the_same_task_also_when_it_is_over(
         first = await sent(client, asking("echo one", "m1"))
         again = await sent(client, asking("echo one", "m1"))
         assert again.id == first.id
+        async with asyncio.timeout(20):
+            # It is to be over: what was only begun would be gone on with, or be lost.
+            while (
+                await client.get_task(GetTaskRequest(id=first.id))
+            ).status.state != TaskState.TASK_STATE_COMPLETED:
+                await asyncio.sleep(0.01)
         server.stop()
         server.start()
         later = await sent(client, asking("echo one", "m1"))
