@@ -80,6 +80,9 @@ def test_a_head_waits_for_nobody() -> None:
         together.write(HEAD)
         gone.abort()
         await asyncio.sleep(0)
+        together.write(HEAD)
+        together.write(b"body")
+        await asyncio.sleep(0)
         assert gone.packets == []
 
     asyncio.run(scene())

@@ -323,6 +323,21 @@ def come_and_go(served: Served, data: bytes, count: int) -> None:
     is_well(served)
 
 
+def test_law_18_who_asked_twice_before_the_first_answer_is_seen_to_leave(served: Served) -> None:
+    task = served.send("work twice", at_once=True)["id"]
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task}}
+    ended = served.words().count("SubscribeToTask")
+    for _ in range(3):
+        sock = served.raw(request(json.dumps(asked).encode()) * 3)
+        assert sock.recv(12) == b"HTTP/1.1 200"
+        sock.close()
+    # Of each, one was begun; it ends when its client leaves, and not with the task.
+    until(lambda: served.words().count("SubscribeToTask") == ended + 3)
+    assert "is a bug" not in served.words()
+    served.rpc("CancelTask", {"id": task})
+    is_well(served)
+
+
 def test_law_18_clients_that_come_and_go_leave_nothing_behind(served: Served) -> None:
     began = served.ticks("watched")
     task = served.send("work watched", at_once=True)["id"]

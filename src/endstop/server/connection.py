@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from endstop.server.limits import ServerLimits
 
@@ -47,7 +47,9 @@ class Together:
         self.resume_reading = transport.resume_reading
 
     def write(self, data: bytes) -> None:
-        """Send this, or hold it for a moment."""
+        """Send this, or hold it for a moment; nobody is there any more once it is closing."""
+        if self._transport.is_closing():
+            return
         if self._head:
             head, self._head = self._head, b""
             self._transport.writelines((head, data))
@@ -80,6 +82,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         # A request ended in what came last: the rest of that is a head, and short.
         self._whole = False
+        # Requests that others came after, before they were answered.
+        self._earlier: list[RequestResponseCycle] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(Together(transport, self.loop))  # type: ignore[arg-type]
@@ -91,6 +95,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
         super().connection_lost(exc)
+        # uvicorn tells only the last of them, and the first is the one that is being answered.
+        for asked in self._earlier:
+            asked.disconnected = not asked.response_complete
+            asked.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         self._whole = False
@@ -113,7 +121,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > self.limits.header_bytes:
             self._refuse(_TOO_LARGE)
             return
+        before = self.cycle
         super().on_headers_complete()
+        if before is not None and not before.response_complete:
+            unanswered = [one for one in self._earlier if not one.response_complete]
+            self._earlier = [*unanswered, before]
 
     def on_body(self, body: bytes) -> None:
         if not self.transport.is_closing():
