@@ -41,6 +41,8 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from endstop import current
+
 EVERY_S = 0.05
 
 
@@ -94,6 +96,10 @@ class Agent(AgentExecutor):
             case "ask":
                 self.waits[up.task_id] = "answered"
                 await up.requires_input(say(rest or "which one?"))
+            case "secret":
+                code = await current().ask(rest, secret=True)  # type: ignore[misc]
+                await up.add_artifact([new_text_part(f"{len(code)} characters")], name="secret")
+                await up.complete()
             case "auth":
                 self.waits[up.task_id] = "authorised"
                 await up.requires_auth(say(rest))

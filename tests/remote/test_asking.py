@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,9 @@ from a2a.types import Message, Part, Role, SendMessageRequest
 from endstop import HandleCancelled, Run, delegate
 from endstop.agents import Proof, Task
 from endstop.agents.remote import RemoteAgent
+from endstop.core.events import QuestionAsked
 from endstop.run.questions import Question
+from endstop.store.sqlite import SqliteJournal
 from tests.agents.desk import Desk
 from tests.driving import Street, quick
 from tests.remote.house import Server, loop_test, remote, running
@@ -63,6 +66,30 @@ async def test_a_question_is_asked_here_and_answered_there(
         assert answer["text"] == "answered blue"
         sent = [note for note in server.notes if note.endswith(" blue")]
         assert sent[-1].startswith(f"got {handle.id}-answer-"), "its id says whose answer it is"
+
+
+@loop_test
+async def test_what_an_agent_asks_as_a_secret_is_a_secret_here(tmp_path: Path) -> None:
+    """The answer is in no record: not in ours, and not in that of the agent."""
+    word, journal = "hush-4711", tmp_path / "agent.db"
+    server = Server(tmp_path, "endstop", "--journal", f"sqlite:{journal}")
+    try:
+        async with running() as run:
+            handle = delegate(remote(server.url), "secret the code?", run=run)
+            asked = await question(run)
+            assert asked.text == "the code?"
+            assert asked.secret
+            assert run._runtime.answer(asked.question_id, word)
+            assert (await handle)["text"] == f"{len(word)} characters"
+            kept = run._runtime.engine.journal.read(run.id)
+            assert not [one for one in kept if word in repr(one.event)]
+    finally:
+        server.stop()
+    theirs = SqliteJournal(str(journal))
+    told = [one.event for name in theirs.runs() for one in theirs.read(name)]
+    theirs.close()
+    assert any(isinstance(one, QuestionAsked) for one in told)
+    assert not [one for one in told if word in repr(one)]
 
 
 @loop_test

@@ -57,7 +57,8 @@ class Asker:
             words = f"agent {self._name} asks, and nobody can be asked here: {asked[3]}"
             view.end(Status.FAILED, Failure(words))
             return True
-        asking = asyncio.get_running_loop().create_task(ctx.ask(view.question))
+        named, secret = view.named, view.secret
+        asking = asyncio.get_running_loop().create_task(ctx.ask(view.question, secret=secret))
         try:
             while not asking.done():
                 await asyncio.wait({asking}, timeout=LOOK_S)
@@ -72,6 +73,11 @@ class Asker:
         # Not a count: after a crash another one would begin at the same number.
         message_id = f"{ctx.effect_key}-answer-{secrets.token_hex(4)}"
         self._answer = message_to(view, answer, message_id)
+        if secret and named is not None:
+            # By its name it can only be an answer, whenever it arrives: plain words could become a
+            # message that the agent keeps.
+            said = self._answer.parts[0].data.struct_value
+            said.update({"question": named, "answer": answer})
         view.answered, view.moved = asked, True
         await self._bring()
         return True

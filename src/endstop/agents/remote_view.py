@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from a2a.types import Message, StreamResponse, Task, TaskState, TaskStatus
+from google.protobuf.json_format import MessageToDict
 
 from endstop.agents.agent import Failure, Status
 from endstop.agents.remote_answer import plain_message, text_of
@@ -47,6 +48,9 @@ class View:
         self.moved = False
         # The status that was answered last: an agent may show it once more before it goes on.
         self.answered: Shown | None = None
+        # Whether what it asks is a secret, and the name of its question, where it says so.
+        self.secret = False
+        self.named: str | None = None
 
     @property
     def over(self) -> bool:
@@ -123,6 +127,7 @@ class View:
         shown = (status.state, status.message.message_id, at_ns, words)
         self.moved = self.moved or shown != self.shown
         self.shown = shown
+        self.secret, self.named = _asked(status) if status.state in _ASKING else (False, None)
         if known is Status.FAILED:
             rejected = status.state == TaskState.TASK_STATE_REJECTED
             what = "rejected the task" if rejected else "failed"
@@ -132,3 +137,22 @@ class View:
             self.end(known)
         else:
             self.status = known
+
+
+def _asked(status: TaskStatus) -> tuple[bool, str | None]:
+    """Whether a question that a status carries as data is a secret, and the name of the only one.
+
+    As a server of ours says it, and whoever says it in the same words.
+    """
+    found: list[dict[str, Any]] = []
+    others = False
+    for part in status.message.parts:
+        data = MessageToDict(part.data) if part.WhichOneof("content") == "data" else None
+        if isinstance(data, dict):
+            questions = data.get("questions")
+            if isinstance(questions, list):
+                found += [one for one in questions if isinstance(one, dict)]
+            others = others or bool(data.get("approvals"))
+    name = found[0].get("question") if len(found) == 1 and not others else None
+    secret = any(one.get("secret") is True for one in found)
+    return secret, name if isinstance(name, str) and 0 < len(name) <= ID_CHARS else None
