@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from a2a.server.tasks import TaskUpdater
-from a2a.types.a2a_pb2 import Artifact, Part, TaskArtifactUpdateEvent
+from a2a.types.a2a_pb2 import Artifact, Message, Part, TaskArtifactUpdateEvent
 from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 
 from endstop.a2a import executor
@@ -349,3 +349,22 @@ def test_a_message_whose_record_is_refused_is_told_of() -> None:
             assert house.handler.agent_executor.executions == ["ask"]  # type: ignore[union-attr]
 
     asyncio.run(asyncio.wait_for(play(), 2 * LIMIT_S))
+
+
+def test_a_message_stays_the_answer_whatever_is_said_after_it(journal: str | None) -> None:
+    """Law 3 one-ending: what comes too late makes no task of it."""
+
+    async def reply(work: Work) -> None:
+        await work.queue.enqueue_event(work.say("here"))
+        await work.updater.failed(work.say("too late"))
+
+    async def play() -> None:
+        async with serving(Executor(reply=reply), journal=journal) as house:
+            for _ in range(20):
+                answer = await house.send("reply")
+                assert isinstance(answer, Message), answer
+                (streamed,) = await everything(house.stream("reply"))
+                assert isinstance(streamed, Message), streamed
+            assert house.handler.tasks().hall.suppressed == 40
+
+    asyncio.run(play())

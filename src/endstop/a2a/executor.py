@@ -151,7 +151,9 @@ class CallPort:
             self._stop(task.id, Reason.CANCELLED_BY_USER)
 
     def heard(self) -> None:
-        """See `queue.Port`."""
+        """See `queue.Port`; what comes after the end was not said."""
+        if self._task.declared or self._last is not None:
+            return
         self._task.spoken = self._first = True
         self._soon()
 
