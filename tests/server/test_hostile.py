@@ -205,6 +205,25 @@ def test_what_is_not_http_is_refused(served: Served) -> None:
     is_well(served)
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_who_asks_for_another_protocol_is_answered_in_this_one(
+    served: Served, *, apart: bool
+) -> None:
+    """Clients in Java ask for HTTP/2 with their first request, and send its body all the same."""
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "upgrade: x"}}
+    body = json.dumps(asked).encode()
+    wish = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAEAAEAA")
+    whole = request(body, *wish, b"connection: close")
+    sock = served.raw(whole[: -len(body)] if apart else whole)
+    if apart:
+        time.sleep(0.05)
+        sock.sendall(body)
+    said = lines(sock)
+    sock.close()
+    assert b'"code":-32001' in said, said
+    is_well(served)
+
+
 def test_law_18_slow_heads_and_bodies_do_not_stay(tmp_path: Any) -> None:
     served = Served(tmp_path, agent=write_quick(tmp_path))
     try:

@@ -8,6 +8,7 @@ answer by itself: a packet, and a client woken, for nothing. Nothing here reads 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -17,6 +18,8 @@ from endstop.server.limits import ServerLimits
 _TOO_LARGE = b"431 Request Header Fields Too Large"
 _TOO_SLOW = b"408 Request Timeout"
 _TOO_MANY = b"503 Service Unavailable"
+
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 class Together:
@@ -101,6 +104,8 @@ class BoundedProtocol(HttpToolsProtocol):
             asked.message_event.set()
 
     def data_received(self, data: bytes) -> None:
+        if self._in_head and (b"pgrade:" in data or b"PGRADE:" in data):
+            data = _stays(data)
         self._whole = False
         super().data_received(data)
         if self._in_head and not self._whole:
@@ -153,6 +158,13 @@ class BoundedProtocol(HttpToolsProtocol):
             head = b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             self.transport.write(head % status)
         self.transport.close()
+
+
+def _stays(data: bytes) -> bytes:
+    """A head without its wish for another protocol, such as the HTTP/2 that clients in Java ask for
+    with every first request: nobody has to heed it, and the parser gives up the body for it."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nx-not-here:", head) + end + rest
 
 
 def bounded(limits: ServerLimits) -> type[BoundedProtocol]:
