@@ -12,6 +12,7 @@ from a2a.server.tasks import TaskUpdater
 from a2a.types.a2a_pb2 import Artifact, Message, Part, TaskArtifactUpdateEvent
 from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
 
+from endstop import current
 from endstop.a2a import executor
 from endstop.core import events as e
 from endstop.errors import JournalError
@@ -366,5 +367,27 @@ def test_a_message_stays_the_answer_whatever_is_said_after_it(journal: str | Non
                 (streamed,) = await everything(house.stream("reply"))
                 assert isinstance(streamed, Message), streamed
             assert house.handler.tasks().hall.suppressed == 40
+
+    asyncio.run(play())
+
+
+def test_what_leads_to_a_question_is_recorded_before_it(journal: str | None) -> None:
+    """A question takes the place of what is shown; what was said before it stays in the history."""
+
+    async def wonder(work: Work) -> None:
+        await work.begin()
+        await work.updater.update_status(WORKING, work.say("there are two"))
+        answer = await current().ask("which one?")  # type: ignore[misc]
+        await work.updater.complete(work.say(answer))
+
+    async def play() -> None:
+        async with serving(Executor(wonder=wonder), journal=journal) as house:
+            for _ in range(10):
+                asked = await house.task("wonder")
+                assert words(asked) == "which one?"
+                assert "there are two" in [m.parts[0].text for m in asked.history]
+                task = await house.task("this", task_id=asked.id)
+                assert words(task) == "this"
+                assert "there are two" in [m.parts[0].text for m in task.history]
 
     asyncio.run(play())

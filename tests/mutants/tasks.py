@@ -58,6 +58,14 @@ TASKS: tuple[Mutant, ...] = (
         f"{SAYING}test_a_body_that_outlives_its_call_ends_nothing",
     ),
     _planted(
+        "a question comes before the words that lead to it",
+        "15 record-first",
+        "a2a/executor.py",
+        "        ctx._tell = port.before(ctx._tell)\n",
+        "",
+        f"{SAYING}test_what_leads_to_a_question_is_recorded_before_it",
+    ),
+    _planted(
         "what a body says is kept until its loop is free",
         "18 audience-free",
         "a2a/executor.py",

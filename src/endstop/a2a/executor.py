@@ -31,6 +31,7 @@ from endstop.errors import NotFound
 from endstop.tools.context import AsyncContext
 from endstop.tools.tool import Tool, tool
 from endstop.work.ending import say_last
+from endstop.work.protocol import Tell
 
 OUTCOMES = {
     COMPLETED: Outcome.SUCCEEDED,
@@ -173,6 +174,16 @@ class CallPort:
                 self._first = False
                 self._hall.heard(self._task)
 
+    def before(self, tell: Tell) -> Tell:
+        """The same way to tell of the body, taken only once what was said before is recorded: a
+        question, say, comes after the words that lead to it."""
+
+        def tell_after(said: i.Input) -> bool:
+            self.flush()
+            return tell(said)
+
+        return tell_after
+
     @property
     def declares(self) -> bool:
         """Whether this call has said that the task is over, and was not refused."""
@@ -293,6 +304,7 @@ class ExecutorBodies:
         await self._hall.until(task, lambda view: view.over or message in view.message_ids)
         request = task.requests.pop(message, None) or self._request_of(task, message)
         port = CallPort(task, self._hall, ctx, self._stop, self._tell)
+        ctx._tell = port.before(ctx._tell)
         queue = TaskQueue(port)
         try:
             try:
