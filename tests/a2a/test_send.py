@@ -301,3 +301,26 @@ def test_a_last_word_after_the_call_is_over_ends_nothing(word: str, journal: str
             assert (ended.status.state, words(ended)) == (COMPLETED, "done")
 
     asyncio.run(play())
+
+
+def test_a_whole_task_holds_no_message_twice(journal: str | None) -> None:
+    """An executor that publishes its task as it sees it has said most of it before."""
+
+    async def whole(work: Work) -> None:
+        await work.begin()
+        said, told = work.say("once"), work.say("told")
+        await work.updater.update_status(WORKING, said)
+        await work.updater.update_status(WORKING)
+        assert work.context.message is not None
+        task = Task(id=work.context.task_id, history=[work.context.message, said, told, told])
+        await work.queue.enqueue_event(task)
+        await work.updater.complete()
+
+    async def play() -> None:
+        async with serving(Executor(whole=whole), journal=journal) as house:
+            for _ in range(5):
+                task = await house.task("whole")
+                found = [message.parts[0].text for message in task.history]
+                assert found == ["whole", "once", "told"]
+
+    asyncio.run(play())

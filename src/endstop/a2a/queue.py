@@ -70,6 +70,8 @@ class TaskQueue(EventQueue):
     def __init__(self, port: Port) -> None:
         self._port = port
         self._count = 0
+        # The messages that it was given: what is recorded of them may not be seen here yet.
+        self._given: set[str] = set()
         self.interrupted = False
 
     async def enqueue_event(self, event: Event) -> None:
@@ -129,6 +131,8 @@ class TaskQueue(EventQueue):
         if first and not status.HasField("message"):
             # What every task is before it works: nothing is new.
             return
+        if status.HasField("message"):
+            self._given.add(status.message.message_id)
         body = notes.status_json(status, metadata)
         if state in TERMINAL:
             self._port.declare(state, notes.STATUS, body)
@@ -156,7 +160,9 @@ class TaskQueue(EventQueue):
             # What it holds may have been said just now.
             self._port.flush()
         for message in task.history:
-            if not self._port.knows(message.message_id):
+            name = message.message_id
+            if name not in self._given and not self._port.knows(name):
+                self._given.add(name)
                 self._port.note(notes.SAID, notes.message_json(message))
         for artifact in task.artifacts:
             self._artifact(TaskArtifactUpdateEvent(artifact=artifact))
@@ -167,6 +173,7 @@ class TaskQueue(EventQueue):
 
     def _message(self, message: Message) -> None:
         """An answer instead of a task, where nothing was said before; else words of the agent."""
+        self._given.add(message.message_id)
         body = notes.message_json(message)
         if self._port.spoken:
             self.interrupted = False
