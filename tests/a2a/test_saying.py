@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from a2a.server.tasks import TaskUpdater
 from a2a.types.a2a_pb2 import Artifact, Message, Part, TaskArtifactUpdateEvent
-from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
+from a2a.utils.errors import InternalError, TaskNotFoundError, UnsupportedOperationError
 
 from endstop import current
 from endstop.a2a import executor
@@ -332,6 +332,43 @@ def test_a_task_whose_first_record_is_refused_is_not_there() -> None:
             assert not engine._promises
             journal.refuses = False
             assert (await house.task("hello")).status.state == COMPLETED
+
+    asyncio.run(asyncio.wait_for(play(), 2 * LIMIT_S))
+
+
+def test_whoever_waits_for_a_task_that_cannot_be_recorded_is_told() -> None:
+    """A disk that is full in the middle of it: nobody waits for an ending that cannot come."""
+    journal = Refusing()
+    stopped = threading.Event()
+
+    async def chatter(work: Work) -> None:
+        await work.begin()
+        try:
+            while True:
+                await asyncio.sleep(0.01)
+                await work.updater.start_work(work.say("still"))
+        finally:
+            stopped.set()
+
+    async def play() -> None:
+        async with serving(Executor(chatter=chatter), journal=journal) as house:
+            sent = asyncio.create_task(house.send("chatter"))
+            streamed = asyncio.create_task(everything(house.stream("chatter")))
+            begun = await house.begin("chatter")
+            subscribed = asyncio.create_task(everything(house.subscribe(begun.id)))
+            await house.until(begun.id, WORKING)
+            await asyncio.sleep(0.1)
+            journal.refuses = True
+            for waiting in (sent, streamed, subscribed):
+                with pytest.raises(InternalError, match="cannot record the task any more"):
+                    await asyncio.wait_for(waiting, LIMIT_S)
+            assert stopped.wait(LIMIT_S), "what cannot be recorded does not go on"
+            engine = house.handler.tasks().runtime.engine
+            while engine.state.runs:
+                await asyncio.sleep(0.005)
+            journal.refuses = False
+            # The record stands where it stood; it is not said to be over.
+            assert (await house.get(begun.id)).status.state == WORKING
 
     asyncio.run(asyncio.wait_for(play(), 2 * LIMIT_S))
 

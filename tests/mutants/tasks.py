@@ -66,6 +66,14 @@ TASKS: tuple[Mutant, ...] = (
         f"{SAYING}test_what_leads_to_a_question_is_recorded_before_it",
     ),
     _planted(
+        "nobody is told that the journal takes nothing more of a task",
+        "6 bounded-stop",
+        "a2a/keeping.py",
+        "                tasks.hall.give_up(task, InternalError(BROKEN))\n",
+        "                pass\n",
+        f"{SAYING}test_whoever_waits_for_a_task_that_cannot_be_recorded_is_told",
+    ),
+    _planted(
         "what a body says is kept until its loop is free",
         "18 audience-free",
         "a2a/executor.py",

@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
+
+from a2a.utils.errors import InternalError
 
 from endstop.a2a.livetask import LiveTask
 from endstop.a2a.task import TaskView
 from endstop.a2a.weighing import weigh
 from endstop.core.events import RunOpened
 from endstop.core.terms import Reason
-from endstop.errors import CallerError, EndstopError, JournalError, NotFound
+from endstop.errors import CallerError, EndstopError, JournalError, NotFound, StaleWriter
 from endstop.store.protocol import Recorded
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ log = logging.getLogger("endstop.a2a")
 TICK_S = 0.5
 SWEEP_S = 2.0
 """How often it is looked for tasks whose server is gone."""
+BROKEN = "the server cannot record the task any more, and has stopped it; ask for it again later"
+"""What a client reads whose task the journal takes nothing more of."""
 CLOSELY = 15
 """At every so many of these looks, tasks that rested are looked at again."""
 
@@ -222,12 +227,22 @@ class Keeper:
                 tasks.stop_now(call, Reason.SUPERSEDED)
 
     async def _give_up_lost(self) -> None:
-        """Follow the tasks that somebody else took: what is shown of them is what he records."""
+        """Follow the tasks that somebody else took: what is shown of them is what he records.
+
+        Where the journal takes nothing more of one, for another reason, nobody is left waiting.
+        """
         tasks = self._tasks
-        runs = tasks.runtime.engine.state.runs
+        engine = tasks.runtime.engine
         for task in tuple(tasks.hall.tasks.values()):
-            run = runs.get(task.id)
+            run = engine.state.runs.get(task.id)
             if task.unsettled or (run is not None and not run.fenced):
+                continue
+            error = engine.fences.get(task.id)
+            if isinstance(error, JournalError) and not isinstance(error, StaleWriter):
+                log.error("task %s cannot be recorded any more: %s", task.id, error)
+                tasks.hall.give_up(task, InternalError(BROKEN))
+                with suppress(NotFound):
+                    engine.promise(task.id).then(partial(engine.forget, task.id))
                 continue
             try:
                 view = await tasks.view(task.id)

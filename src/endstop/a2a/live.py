@@ -13,11 +13,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from time import monotonic, time
 from typing import Any
 
 from endstop.a2a.limits import TaskLimits
-from endstop.a2a.livetask import Holds, LiveTask
+from endstop.a2a.livetask import Holds, LiveTask, not_known, since_resumed
 from endstop.a2a.states import (
     ARTIFACT_SHOWN,
     EXECUTE,
@@ -25,7 +26,7 @@ from endstop.a2a.states import (
     OWNER,
     STATUS_SHOWN,
 )
-from endstop.a2a.streams import Moved, Stream, Update, soon
+from endstop.a2a.streams import Moved, Stream, Update, resolve, soon
 from endstop.a2a.task import TaskView
 from endstop.core import events as e
 from endstop.run.recording import TRANSIENT
@@ -106,7 +107,7 @@ class Hall:
             resumed = [one.seq for one in recorded if type(one.event) is e.RunResumed]
             assert resumed or task.view.over, "what goes on was taken up"
             if resumed:
-                told = _since_resumed(kept)
+                told = since_resumed(kept)
                 for seq, event in enumerate(told, resumed[-1]):
                     if seq > task.view.seq:
                         assert seq == task.view.seq + 1, "a run's numbers have no gap"
@@ -115,8 +116,7 @@ class Hall:
                 task.early = not told
             woken = self._woken(task)
             over = task.view.over
-        for future in woken:
-            self._resolve(future)
+        self._wake(woken)
         if over:
             self.drop(task)
             self.on_over(task)
@@ -129,8 +129,7 @@ class Hall:
                 return
             self._catch_up(task, recorded)
             woken = self._woken(task)
-        for future in woken:
-            self._resolve(future)
+        self._wake(woken)
 
     def _catch_up(self, task: LiveTask, recorded: Sequence[Recorded]) -> None:
         for one in recorded:
@@ -156,8 +155,18 @@ class Hall:
                     stream.put(view.status_update())
                 stream.end()
             woken = self._woken(task)
-        for future in woken:
-            self._resolve(future)
+        self._wake(woken)
+
+    def give_up(self, task: LiveTask, error: Exception) -> None:
+        """Nothing more of a task can be recorded: whoever waits for it, or watches, is told so."""
+        with self.lock:
+            if self.tasks.get(task.id) is task:
+                del self.tasks[task.id]
+            task.broken = error
+            for stream in task.streams:
+                stream.fail(error)
+            woken, task.waiters = [future for _, future in task.waiters], []
+        self._wake(woken)
 
     # -- the observer
 
@@ -177,7 +186,7 @@ class Hall:
                 task.joining += [one for one in events if type(one) not in TRANSIENT]
                 return
             if task.ahead or task.early:
-                events = _not_known(task, events)
+                events = not_known(task, events)
             now = time()
             for event in events:
                 kind = type(event)
@@ -193,8 +202,7 @@ class Hall:
             if task.view.over and self.tasks.get(task.id) is task:
                 # Before anybody is told: whoever knows of the end finds it gone.
                 del self.tasks[task.id]
-        for future in woken:
-            self._resolve(future)
+        self._wake(woken)
         for event in told:
             self._tell(task, event)
 
@@ -252,17 +260,14 @@ class Hall:
             case _:
                 pass
 
-    def _resolve(self, future: asyncio.Future[None]) -> None:
-        def resolve() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        if future.get_loop() is not self._loop:
-            soon(future.get_loop(), resolve)
-        elif threading.get_ident() == self._thread:
-            resolve()
-        else:
-            self.post(resolve)
+    def _wake(self, woken: Sequence[asyncio.Future[None]]) -> None:
+        for future in woken:
+            if future.get_loop() is not self._loop:
+                soon(future.get_loop(), partial(resolve, future))
+            elif threading.get_ident() == self._thread:
+                resolve(future)
+            else:
+                self.post(partial(resolve, future))
 
     def post(self, function: Callable[[], Any]) -> None:
         """Call a function on the handler's loop, soon; from any thread.
@@ -303,17 +308,23 @@ class Hall:
     # -- who waits, who watches
 
     async def until(self, task: LiveTask, holds: Holds) -> None:
-        """Wait until something holds of a task, on any loop; who stops waiting changes nothing."""
+        """Wait until something holds of a task, on any loop; who stops waiting changes nothing.
+
+        Raises what the task was given up for, where it was.
+        """
         if task.remote:
             self.follower(task)
         with self.lock:
             if holds(task.view):
                 return
+            task.check()
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             entry = (holds, future)
             task.waiters.append(entry)
         try:
             await future
+            if not holds(task.view):
+                task.check()
         finally:
             if not future.done() or future.cancelled():
                 with self.lock:
@@ -368,27 +379,3 @@ class Hall:
             if stream in task.streams:
                 task.streams.remove(stream)
         stream.end()
-
-
-def _since_resumed(kept: Sequence[e.Event]) -> Sequence[e.Event]:
-    """What was told of a run since it was taken up, from that event on."""
-    for index, event in enumerate(kept):
-        if type(event) is e.RunResumed:
-            return kept[index:]
-    return ()
-
-
-def _not_known(task: LiveTask, events: Sequence[e.Event]) -> Sequence[e.Event]:
-    """Those of these events that were not in the record when the task was taken up."""
-    found: list[e.Event] = []
-    for event in events:
-        if type(event) not in TRANSIENT:
-            # What comes before the taking up is of the life before that.
-            task.early = task.early and type(event) is not e.RunResumed
-            if task.early:
-                continue
-            if task.ahead:
-                task.ahead -= 1
-                continue
-        found.append(event)
-    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from a2a.server.context import ServerCallContext
@@ -23,6 +23,7 @@ from endstop.core import events as e
 from endstop.core.inputs import OpenRun
 from endstop.run.handles import Run
 from endstop.run.names import random_name
+from endstop.run.recording import TRANSIENT
 
 Holds = Callable[[TaskView], bool]
 """Something that may be true of a task, and can be waited for."""
@@ -49,6 +50,7 @@ class LiveTask:
 
     __slots__ = (
         "ahead",
+        "broken",
         "busy",
         "bytes",
         "closed_at",
@@ -101,6 +103,8 @@ class LiveTask:
         self.courtesy = False
         # It is just being put away.
         self.leaving = False
+        # Why nothing more of it can be recorded, once it was given up for that.
+        self.broken: Exception | None = None
         self.bytes = 0
         self.late = 0
         self.closed_at: float | None = None
@@ -126,6 +130,11 @@ class LiveTask:
         task.view = view
         return task
 
+    def check(self) -> None:
+        """Raise what the task was given up for, where it was."""
+        if self.broken is not None:
+            raise self.broken
+
     def message(self, message_id: str) -> Message | None:
         """The message of this id, if the task was sent one."""
         return self.taken.get(message_id) or self.view.message(message_id)
@@ -141,3 +150,27 @@ def is_repeat(task: LiveTask, message: Message) -> bool:
     """Whether a message was sent before: the client did not hear the answer to the first."""
     known = task.message(message.message_id)
     return known is not None and is_same(known, message)
+
+
+def since_resumed(kept: Sequence[e.Event]) -> Sequence[e.Event]:
+    """What was told of a run since it was taken up, from that event on."""
+    for index, event in enumerate(kept):
+        if type(event) is e.RunResumed:
+            return kept[index:]
+    return ()
+
+
+def not_known(task: LiveTask, events: Sequence[e.Event]) -> Sequence[e.Event]:
+    """Those of these events that were not in the record when the task was taken up."""
+    found: list[e.Event] = []
+    for event in events:
+        if type(event) not in TRANSIENT:
+            # What comes before the taking up is of the life before that.
+            task.early = task.early and type(event) is not e.RunResumed
+            if task.early:
+                continue
+            if task.ahead:
+                task.ahead -= 1
+                continue
+        found.append(event)
+    return found

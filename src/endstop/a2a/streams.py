@@ -131,12 +131,13 @@ class Stream:
         if waiter is None or waiter.done():
             return
         if threading.get_ident() == self._thread:
-            _resolve(waiter)
+            resolve(waiter)
         else:
-            soon(self._loop, lambda: _resolve(waiter))
+            soon(self._loop, lambda: resolve(waiter))
 
 
-def _resolve(waiter: asyncio.Future[None]) -> None:
+def resolve(waiter: asyncio.Future[None]) -> None:
+    """Let whoever waits go on; on the loop that it waits on."""
     if not waiter.done():
         waiter.set_result(None)
 
