@@ -137,19 +137,6 @@ class BaseRuntime(Approvals, Rules, Questions, Stopping):
                 "make a new one in this process"
             )
 
-    def _make_run(
-        self,
-        run_id: str | None,
-        limits: Limits | None,
-        parent: str | None,
-        detached: bool,
-        after: str | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> str:
-        opening = self._opening(run_id, limits, parent, detached, after, labels)
-        self.engine.tell(opening)
-        return opening.run
-
     def _opening(
         self,
         run_id: str | None = None,

@@ -116,9 +116,10 @@ class BlockingRuntime(BaseRuntime):
         labels: Mapping[str, str] | None = None,
     ) -> BlockingRun:
         """Open a run; see `Runtime.run`."""
-        name = self._make_run(run_id, limits, parent, detached, after, labels)
+        opening = self._opening(run_id, limits, parent, detached, after, labels)
+        self.engine.tell(opening)
         self._errands.begin()
-        return BlockingRun(self, name)
+        return BlockingRun(self, opening.run)
 
     def resume(self, run_id: str) -> BlockingRun:
         """Take up a run whose driver is gone; see `Runtime.resume`."""

@@ -135,9 +135,10 @@ class Runtime(AsyncHooks, BaseRuntime):
         where `after` is not known here or in the journal.
         """
         self._start()
-        name = self._make_run(run_id, limits, parent, detached, after, labels)
+        opening = self._opening(run_id, limits, parent, detached, after, labels)
+        self.engine.tell(opening)
         self._errands.begin()
-        return Run(self, name)
+        return Run(self, opening.run)
 
     def _prepare_run(self, labels: Mapping[str, str]) -> tuple[Run, i.OpenRun]:
         """A run to be opened in one step with its first batch, and what opens it; see `_submit`."""
