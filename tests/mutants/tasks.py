@@ -189,13 +189,20 @@ TASKS: tuple[Mutant, ...] = (
         "test_a_yes_to_something_else_is_refused_and_the_call_goes_on_waiting",
     ),
     _planted(
-        "a last word that comes too late ends the task",
+        "what is said after the last words is recorded before them",
         "3 one-ending",
         "a2a/executor.py",
-        "            self._say(note, i.CloseRun(run=task.id, outcome=outcome))\n",
-        "            self._say(i.CloseRun(run=task.id, outcome=outcome), note)\n",
-        "tests/a2a/test_send.py::"
-        "test_a_last_word_after_the_call_is_over_ends_nothing[memory-complete]",
+        "            self._shut = True\n",
+        "            pass\n",
+        f"{SAYING}test_nothing_that_comes_after_the_last_words_is_recorded_before_them",
+    ),
+    _planted(
+        "a last word that comes too late counts as one in time",
+        "3 one-ending",
+        "a2a/executor.py",
+        "        if self._holds_last(words[:kept]):\n",
+        "        if self._holds_last(words):\n",
+        f"{SAYING}test_a_body_that_outlives_its_call_ends_nothing",
     ),
     _planted(
         "a client that leaves breaks off what it had begun",

@@ -8,7 +8,6 @@ an executor runs or stops.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock
 
@@ -107,7 +106,7 @@ class CallPort:
         self._hall = hall
         self._call = ctx.call_id
         self._stop = stop
-        self._said: deque[tuple[i.Note | i.CloseRun, ...]] = deque()
+        self._said: list[tuple[i.Note | i.CloseRun, ...]] = []
         self._last: i.Note | None = None
         self._flushing = Lock()
         self._posted = self._first = self._shut = False
@@ -210,7 +209,7 @@ class CallPort:
     def _take(self) -> list[i.Note | i.CloseRun]:
         said: list[i.Note | i.CloseRun] = []
         while self._said:
-            said += self._said.popleft()
+            said += self._said.pop(0)
         return said
 
     def _holds_last(self, said: Sequence[i.Note | i.CloseRun]) -> bool:

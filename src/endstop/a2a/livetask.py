@@ -7,7 +7,6 @@ never the truth about a task, only what is known of it; the journal has the trut
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -85,7 +84,7 @@ class LiveTask:
         # Another server drives it: its view is read from the journal.
         self.remote = False
         self.requests: dict[str, Request] = {}
-        self.waiting: deque[str] = deque()
+        self.waiting: list[str] = []
         self.taken: dict[str, Message] = {}
         self.waiters: list[tuple[Holds, asyncio.Future[None]]] = []
         self.streams: list[Stream] = []

@@ -323,7 +323,7 @@ class Tasks(Stops):
         if view.failed_call is not None:
             task.run.close(outcome=Outcome.FAILED)
         elif task.waiting:
-            self._submit(task, task.waiting.popleft())
+            self._submit(task, task.waiting.pop(0))
         elif view.at_rest:
             task.idle_at = self._loop.time()
 
