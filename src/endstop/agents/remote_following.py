@@ -225,13 +225,18 @@ class Following:
     async def _round(self) -> None:
         """Look at the task, then do what its state asks for: pass on a stop, ask, or read on."""
         view, probe_s = self.view, self._terms.patience.probe_s
+        owed = False
         try:
             if self._is_stopped:
-                with suppress(WireError):
+                try:
                     await self._pass_on_stop(probe_s)
+                except WireError:
+                    owed = True
             view.apply_task(await self._wire.get(view.task_id, probe_s))
             self._all_is_well()
-            if view.over:
+            if view.over or owed:
+                # A stop that is owed comes before a stream that may say nothing for long (law 7
+                # every-wait-listens): the line may have come back just after it was tried.
                 return
             if view.asks and not self._is_stopped:
                 self._stopping = not await self._asker.ask()
