@@ -11,23 +11,15 @@ from dataclasses import dataclass
 from time import time
 from typing import Any
 
-from a2a.types import StreamResponse, TaskState
+from a2a.types import StreamResponse
 
 from endstop.a2a.encoding import to_dict
 from endstop.a2a.signing import DELIVERY, TOKEN, sign
+from endstop.a2a.states import TERMINAL
 
 BODY_BYTES = 1024 * 1024
 """A larger body is sent without its contents, and says so."""
 MEDIA_TYPE = "application/a2a+json"
-
-_TERMINAL = frozenset(
-    {
-        TaskState.TASK_STATE_COMPLETED,
-        TaskState.TASK_STATE_FAILED,
-        TaskState.TASK_STATE_CANCELED,
-        TaskState.TASK_STATE_REJECTED,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +35,9 @@ def is_terminal(response: StreamResponse) -> bool:
     """Whether nothing follows on this change."""
     match response.WhichOneof("payload"):
         case "status_update":
-            return response.status_update.status.state in _TERMINAL
+            return response.status_update.status.state in TERMINAL
         case "task":
-            return response.task.status.state in _TERMINAL
+            return response.task.status.state in TERMINAL
         case _:
             return False
 
