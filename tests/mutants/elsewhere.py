@@ -25,6 +25,16 @@ ELSEWHERE: tuple[Mutant, ...] = (
         (LINES + "test_an_agent_that_takes_the_cancel_and_works_on_has_not_stopped",),
     ),
     planted(
+        "a stop that is owed to a remote agent waits for its stream",
+        "7 every-wait-listens",
+        "agents/remote_following.py",
+        "            if view.over or owed:\n",
+        "            if view.over:\n",
+        (
+            "tests/remote/test_stopping.py::test_a_stop_that_is_owed_comes_before_the_stream[endstop]",
+        ),
+    ),
+    planted(
         "a cancel that a remote agent took counts as its end",
         "5 honest-effect",
         "agents/remote_following.py",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from endstop import (
     delegate,
 )
 from endstop.agents import Proof, Task
+from endstop.agents.remote_wire import Kind, Wire, WireError
 from tests.remote.house import Line, Server, line, loop_test, remote, running
 from tests.remote.serving import card_of
 
@@ -90,6 +92,32 @@ async def test_a_cancel_that_nobody_confirms_is_unknown(server: Server) -> None:
             while handle.proof is not Proof.STOPPED:
                 await asyncio.sleep(0.02)
         assert handle.answer.outcome is Outcome.CANCELLED, "a late end changes no outcome"
+
+
+@loop_test
+async def test_a_stop_that_is_owed_comes_before_the_stream(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 7 every-wait-listens: the line comes back just after the stop was tried."""
+    tried, cancel = 0, Wire.cancel
+
+    async def fails_at_first(wire: Wire, task_id: str, limit_s: float) -> Any:
+        nonlocal tried
+        tried += 1
+        if tried <= 2:
+            raise WireError(Kind.UNREACHABLE, "the line is down")
+        return await cancel(wire, task_id, limit_s)
+
+    monkeypatch.setattr(Wire, "cancel", fails_at_first)
+    async with running() as run:
+        agent, ticks = remote(server.url), server.count("tick")
+        handle = delegate(agent, "work 500", run=run)
+        await server.until(lambda: server.count("tick") > ticks)
+        handle.cancel()
+        with pytest.raises(HandleCancelled) as cancelled:
+            await handle
+        assert cancelled.value.proof is Proof.STOPPED
+        assert tried == 3
 
 
 def behind(wire: Line) -> RemoteAgent:
